@@ -48,8 +48,8 @@ TRACEBACK_VARIABLE = "FAIRMFU_TRACEBACK"
 """Variable that makes a fault of fairmfu print its traceback."""
 
 FAULT_NOTE = (
-    "fairmfu itself failed: %s. Please report it with what stands in brackets; with "
-    f"{TRACEBACK_VARIABLE}=1 the same command shows where."
+    "fairmfu itself failed: %s. Please report this with the text in brackets. For a traceback, "
+    f"set {TRACEBACK_VARIABLE}=1 and run the command again."
 )
 EXIT_UNREAD_SOURCE = 4
 """Exit code: done, but some sources could not be read, or some runs not analysed."""
@@ -62,7 +62,7 @@ class _Path(click.Path):
 
     def convert(self, value: Any, param: Any, ctx: Any) -> Any:  # noqa: ANN401 - click's signature
         if value == "":
-            self.fail("an empty path. The current folder is '.'.", param, ctx)
+            self.fail("the path is empty. For the current folder, give '.'.", param, ctx)
         return super().convert(value, param, ctx)
 
 
@@ -72,7 +72,7 @@ class _Finite(click.FloatRange):
     def convert(self, value: Any, param: Any, ctx: Any) -> Any:  # noqa: ANN401 - click's signature
         number = super().convert(value, param, ctx)
         if not isfinite(number):
-            self.fail(f"{value} is no finite number.", param, ctx)
+            self.fail(f"{value} is not a finite number.", param, ctx)
         return number
 
 
@@ -191,14 +191,14 @@ def engine_options(command: Command) -> Command:
         click.option(
             "--engine",
             type=click.Choice(["local", "ray"]),
-            help="Read and compute with processes of this machine, or with a Ray cluster. Its "
-            "nodes need logs and store at the same paths.  [default: local]",
+            help="Run on this machine or on a Ray cluster, whose nodes need the logs and the "
+            "store at the same paths.  [default: local]",
         ),
         click.option(
             "--ray-address",
             metavar="ADDRESS",
-            help="Address of the Ray cluster.  [default: RAY_ADDRESS, else a cluster that runs "
-            "here, else a new one]",
+            help="Address of the Ray cluster.  [default: RAY_ADDRESS, else a running local "
+            "cluster, else a new one]",
         ),
         click.option(
             "--processes",
@@ -219,7 +219,7 @@ def format_option(command: Command) -> Command:
         "output",
         type=click.Choice(["table", "json", "csv", "markdown"]),
         default="table",
-        help="Output format. JSON and CSV have every column, tables the most used ones.",
+        help="Output format. JSON and CSV have all columns, tables the most used ones.",
     )(command)
 
 
@@ -250,7 +250,7 @@ def price_option(command: Command) -> Command:
         "--price",
         callback=_price,
         metavar="AMOUNT",
-        help="Price of a GPU-hour, such as 2.50 or '2.50 EUR': adds the cost of 10^9 tokens.",
+        help="Price of a GPU-hour, such as 2.50 or '2.50 EUR': adds the cost of 1 billion tokens.",
     )(command)
 
 
@@ -361,7 +361,7 @@ def _say(text: str) -> None:
     type=_Path(exists=True, dir_okay=False, path_type=Path),
     envvar="FAIRMFU_ACCELERATORS",
     show_envvar=True,
-    help="TOML file of accelerators; it takes precedence over the built-in table.",
+    help="TOML file with accelerators; it overrides the built-in table.",
 )
 @click.pass_context
 def main(context: click.Context, overlay: Path | None) -> None:
@@ -401,12 +401,12 @@ def _paths_or_again(
     "assignments",
     multiple=True,
     metavar="NAME=VALUE",
-    help="Fact of all runs read here, such as gpus=8; may be repeated.",
+    help="Fact for all runs in these logs, such as gpus=8; may be repeated.",
 )
 @click.option(
     "--facts",
     type=_Path(exists=True, dir_okay=False, path_type=Path),
-    help="TOML file of facts of all runs read here, one NAME = VALUE a line.",
+    help="TOML file with facts for all runs in these logs, one NAME = VALUE per line.",
 )
 @click.option(
     "--log-format",
@@ -414,14 +414,15 @@ def _paths_or_again(
     multiple=True,
     metavar="NAME|FILE.toml",
     shell_complete=_formats_begun,
-    help="Read only with this format: a known name, or a file of yours; may be repeated.",
+    help="Use only this format: a name that fairmfu formats lists, or your own TOML file; may be "
+    "repeated.",
 )
-@click.option("--strict", is_flag=True, help="Treat a step line that cannot be read as an error.")
+@click.option("--strict", is_flag=True, help="Fail for a log with step lines that cannot be read.")
 @click.option(
     "-v",
     "--verbose",
     is_flag=True,
-    help="Print how the lines of each file were read, and how fast.",
+    help="Print for each file how its lines were read, and the reading speed.",
 )
 @engine_options
 def ingest(  # noqa: PLR0913 - each is an argument of the command
@@ -468,7 +469,7 @@ def ingest(  # noqa: PLR0913 - each is an argument of the command
     opened = _open(store)
     logs = [*paths, *(_read_before(opened, tried) if again else ())]
     if not logs:
-        click.echo(f"{store}: no log is to be read anew.", err=True)
+        click.echo(f"{store}: no logs need to be read again.", err=True)
         return
     with _engine(engine, ray_address, processes) as reads:
         outcomes = ingest_logs(
@@ -490,9 +491,9 @@ def _read_before(store: Store, tried: FormatChoice) -> list[Path]:
 
     there, left = find_outdated_logs(store, tried)
     for why in left[:MAX_LISTED_RUNS]:
-        _say(f"{why}; its runs stay as they were read")
+        _say(f"{why}; its stored runs stay unchanged")
     if len(left) > MAX_LISTED_RUNS:
-        _say(f"{len(left) - MAX_LISTED_RUNS:,} more logs stay as they were read")
+        _say(f"{len(left) - MAX_LISTED_RUNS:,} more logs stay unchanged")
     return there
 
 
@@ -530,13 +531,13 @@ def _conclude(outcomes: Iterable[Outcome]) -> None:
         "known": "known already",
         "unchanged": "unchanged",
         "failed": "not read",
-        "passed": "passed over",
+        "passed": "skipped",
     }
     counts = Counter(outcome.status for outcome in outcomes)
     counted = ", ".join(f"{counts[key]:,} {word}" for key, word in words.items() if key in counts)
     click.echo(counted, err=True)
     if not counts["read"] + counts["known"] + counts["unchanged"]:
-        raise click.ClickException("none of the sources could be read.")
+        raise click.ClickException("no source could be read.")
     if counts["failed"]:
         sys.exit(EXIT_UNREAD_SOURCE)
 
@@ -574,9 +575,10 @@ def set_facts(arguments: tuple[str, ...], store: Path) -> None:
     chosen = choose(opened.table("runs"), *names)
     _check_names(facts)
     new = opened.give_facts(dict.fromkeys(chosen["run_id"], facts))
-    of = count_noun(chosen.height, "run")
-    told = f"{count_noun(new, 'fact')} given or taken back" if new else "nothing new"
-    click.echo(f"{told}, of {of}", err=True)
+    removes = {fact["value"] is None for fact in facts}
+    done = "Set or removed" if len(removes) > 1 else "Removed" if True in removes else "Set"
+    changed = f"{done} {count_noun(new, 'fact')}" if new else "Nothing changed"
+    click.echo(f"{changed} on {count_noun(chosen.height, 'run')}", err=True)
 
 
 @main.command()
@@ -614,14 +616,14 @@ def compare(names: tuple[str, ...], price: Price | None, store: Path, output: st
       fairmfu compare titan-8b xtuner-8b --price "2.50 EUR"
 
     RUN is a run id or a run's name; without RUN, all runs are compared. Runs are ranked within
-    groups of like-for-like runs. For other runs, the differences are listed and there is no winner.
+    groups of like-for-like runs. For other runs, the differences are listed and no winner is named.
     """
     from fairmfu.reports import compare as side_by_side
     from fairmfu.reports.text.tabular import render_frame, wrapped
 
     found = side_by_side(_analysis(_open(store)), *names, price=price)
     if len(names) > 1 and found.ranked.height == 1:
-        click.echo("All names are of one run; a comparison takes two.", err=True)
+        click.echo("All names are of the same run. Give two runs to compare.", err=True)
     if output in ("json", "csv"):
         click.echo(render_frame(found.table, output))
         _end(found.rows)
@@ -651,8 +653,8 @@ def explain(run: str, store: Path, output: Literal["table", "json"], *, propose:
       fairmfu explain titan-8b --propose
 
     First the formula with the run's numbers, each with its source. Then the logged figures: whether
-    the framework's own formula reproduces them, which facts they confirm, and the way from the
-    logged figure to ours, factor by factor.
+    the framework's own formula reproduces them, which facts they confirm, and the factors that lead
+    from the logged figure to ours.
     """
     from fairmfu.metrics.core.run_messages import FAULT
     from fairmfu.reports import explain as describe
@@ -692,7 +694,7 @@ def report(  # noqa: PLR0913, PLR0917 - each is an argument of the command
     *,
     redact: bool,
 ) -> None:
-    r"""Write one offline page of all runs; or Markdown, or JSON.
+    r"""Write a report of all runs: one offline page, Markdown or JSON.
 
     \b
     Examples:
@@ -769,18 +771,18 @@ def chart(  # noqa: PLR0913, PLR0917 - each is an argument of the command
       fairmfu chart course titan-8b --attention full --out titan.png
 
     NAME is one of --list. RUN is a run id, the beginning of a run id, or a run's name. A chart of
-    one run needs RUN if the store has several. A chart of a group shows the group that compares the
-    most.
+    one run needs RUN if the store has several. A chart of a group shows the group with the most
+    runs.
     """
     if listed:
         from fairmfu.reports.page.chart_export import listing
 
         if name is not None or out is not None:
-            raise click.UsageError("--list draws nothing: leave it out, or NAME and --out.")
+            raise click.UsageError("--list accepts neither NAME nor --out.")
         click.echo(listing())
         return
     if name is None:
-        raise click.UsageError("Give the NAME of a chart. They are listed by: fairmfu chart --list")
+        raise click.UsageError("Give the NAME of a chart. List them with: fairmfu chart --list")
     from fairmfu.reports.charts import render_process
 
     render_process.start_drawing(out.suffix if out else "svg")
@@ -851,7 +853,7 @@ def export(  # noqa: PLR0913 - each is an argument of the command
     from fairmfu.reports.trackers.tracker_record import redact_records, tracker_records
 
     if tracker == "tensorboard" and experiment is not None:
-        raise click.UsageError("--experiment: event files of TensorBoard name none; leave it out.")
+        raise click.UsageError("--experiment does not apply to TensorBoard. Remove it.")
     tables = _open(store).tables()
     analysis = _analysis_of(tables)
     chosen = choose(analysis.metrics, *names)
@@ -958,8 +960,8 @@ def nightly(paths: tuple[str, ...], config_file: Path | None, **options: Any) ->
     Example:
       fairmfu nightly /data/logs --store perf --out /var/www/perf
 
-    For cron and CI: it never asks a question, and does not open files that have not changed.
-    Options may also stand in fairmfu.toml or in variables FAIRMFU_NIGHTLY_OPTION.
+    For cron and CI: it never asks a question, and does not open unchanged files. Options can also
+    be set in fairmfu.toml or in variables FAIRMFU_NIGHTLY_OPTION.
 
     \b
     Exit codes:
@@ -989,14 +991,14 @@ def nightly(paths: tuple[str, ...], config_file: Path | None, **options: Any) ->
 
 @main.group(cls=_Group)
 def baseline() -> None:
-    """Choose runs with which nightly compares their series."""
+    """Set baselines: runs that nightly compares later runs with."""
 
 
 @baseline.command(name="set")
 @required_runs_argument
 @store_option
 def baseline_set(names: tuple[str, ...], store: Path) -> None:
-    """Compare the series of RUN with its TGS from now on."""
+    """Compare later runs of the same series with the TGS of RUN."""
     from fairmfu.metrics import choose
     from fairmfu.reports.nightly.baselines import pin
 
@@ -1038,21 +1040,22 @@ def baseline_remove(names: tuple[str, ...], store: Path) -> None:
     opened = _open(store)
     chosen = choose(pinned(opened), *names, noun="baseline")
     unpin(opened, chosen)
-    click.echo(f"{count_noun(chosen.height, 'baseline')} taken back", err=True)
+    click.echo(f"Removed {count_noun(chosen.height, 'baseline')}", err=True)
 
 
 @main.command()
 @store_option
 def rescore(store: Path) -> None:
-    """Recompute metrics from an older formula, peak or version.
+    """Recompute metrics from an older formula, peak table or version.
 
     New runs and changed facts need no rescore: the next command computes their metrics.
     """
     from fairmfu.reports.store.metrics_store import rescore_all
+    from fairmfu.reports.text.verdict import count_noun
 
     opened = _open(store)
     done = rescore_all(opened, _overlay(), lambda words: click.echo(words, err=True))
-    click.echo(f"{done:,} runs computed anew", err=True)
+    click.echo(f"Recomputed {count_noun(done, 'run')}", err=True)
     _end(_metrics(opened).select("name", "error").iter_rows(named=True))
 
 
@@ -1072,7 +1075,7 @@ def remove(names: tuple[str, ...], store: Path) -> None:
     stored = opened.table("runs")
     gone = opened.remove(choose(stored, *names)["run_id"].to_list())
     for path, runs in gone.items():
-        _say(f"{path}: {count_noun(len(runs), 'run')} forgotten")
+        _say(f"{path}: removed {count_noun(len(runs), 'run')}")
     runs_gone = [run for runs in gone.values() for run in runs]
     for words in removal_notices(opened, stored, runs_gone, _named_baselines(opened)):
         _say(f"Warning: {words}")
@@ -1087,6 +1090,7 @@ def doctor(store: Path) -> None:
     """
     from fairmfu.ingest.store.doctor import examine_store
     from fairmfu.reports.text.tabular import printable
+    from fairmfu.reports.text.verdict import count_noun
 
     found = examine_store(_open(store))
     for one in found:
@@ -1094,9 +1098,8 @@ def doctor(store: Path) -> None:
         click.echo(printable(f"{kind}: {one.what}. {one.remedy}."))
     harm = sum(one.is_harmful for one in found)
     if harm:
-        wrong = "1 thing is wrong" if harm == 1 else f"{harm:,} things are wrong"
-        raise click.ClickException(f"{store}: {wrong}.")
-    click.echo(f"{store}: all is well.")
+        raise click.ClickException(f"{store}: {count_noun(harm, 'problem')} found.")
+    click.echo(f"{store}: no problems found.")
 
 
 @main.command()
@@ -1107,14 +1110,14 @@ def compact(store: Path) -> None:
     The store does this by itself as it grows.
     """
     before, after = _open(store).compact()
-    click.echo(f"{before:,} parts merged into {after:,}", err=True)
+    click.echo(f"Merged {before:,} files into {after:,}", err=True)
 
 
 @main.command()
 @store_option
 def rebuild(store: Path) -> None:
     """Rebuild the catalogue of a store from its Parquet files."""
-    click.echo(f"{_open(store).rebuild():,} parts registered", err=True)
+    click.echo(f"{_open(store).rebuild():,} files registered", err=True)
 
 
 @main.command(name="flops")
@@ -1150,7 +1153,7 @@ def rebuild(store: Path) -> None:
     "--trainable",
     type=click.Choice(["full", "lora", "frozen"]),
     default="full",
-    help="Weights that are trained: all, LoRA adapters only, or none (but gradients pass).",
+    help="Trainable weights: all, LoRA adapters only, or none (gradients still pass through).",
 )
 @click.option("--lora-rank", type=click.IntRange(min=1), help="Rank of the LoRA adapters.")
 @click.option(
@@ -1190,7 +1193,7 @@ def rebuild(store: Path) -> None:
 @click.option(
     "--against-others",
     is_flag=True,
-    help="Compare with the FLOPs that the formulas of other tools give.",
+    help="Compare with FLOPs/token by the formulas of other tools.",
 )
 @text_option
 def flops_command(model: str, output: str, *, against_others: bool, **options: Any) -> None:  # noqa: ANN401
@@ -1204,9 +1207,9 @@ def flops_command(model: str, output: str, *, against_others: bool, **options: A
     MODEL is a name that `fairmfu models` lists, or the path of a Hugging Face config.json.
     """
     if options["gpus"] and not options["tokens"]:
-        raise click.UsageError("--gpus is for --time-for.")
+        raise click.UsageError("--gpus needs --time-for.")
     if options["recompute"] and not options["accelerator"] and not against_others:
-        raise click.UsageError("--recompute is for HFU, which takes an --accelerator.")
+        raise click.UsageError("--recompute gives an HFU, which needs --accelerator.")
     from fairmfu.ingest.facts.facts import read_model_config
     from fairmfu.metrics import answer, ask
     from fairmfu.metrics.pipeline.calculator import compare_with_other_tools
@@ -1231,16 +1234,16 @@ def flops_command(model: str, output: str, *, against_others: bool, **options: A
     "checked",
     metavar="NAME|FILE.toml",
     shell_complete=_formats_begun,
-    help="Check a format of your own; with LOG, show how it reads each line.",
+    help="Check your own format; with LOG, show how it reads each line.",
 )
 @click.option(
     "--eras",
     is_flag=True,
-    help="List the formulas that frameworks print TFLOP/s and MFU with, version by version.",
+    help="List the formulas of TFLOP/s and MFU by framework and version.",
 )
 @format_option
 def formats(log: Path | None, checked: str | None, output: str, *, eras: bool) -> None:
-    r"""List the log formats that are read; check one of your own.
+    r"""List the log formats that fairmfu reads; check your own.
 
     \b
     Examples:
@@ -1273,7 +1276,7 @@ def formats(log: Path | None, checked: str | None, output: str, *, eras: bool) -
         _check_format(every, checked, log, output)
         return
     if log is not None:
-        raise click.UsageError("LOG is read with --check NAME or --check FILE.toml.")
+        raise click.UsageError("LOG needs --check NAME or --check FILE.toml.")
     rows = [
         {
             "format": f.name,
@@ -1299,12 +1302,12 @@ def _check_format(every: FormatCatalog, word: str, log: Path | None, output: str
     own = next((o for o in with_it.own if o.log_format.name == name), None)
     extends = own.extends if own else log_format
     if log is None:
-        click.echo(f"{printable(word)}: {name} is a format, and clashes with no other.")
+        click.echo(f"{printable(word)}: {name} is a valid format, and conflicts with no other.")
         return
     result = check_format(log_format, log, extends)
     click.echo(show_check({"log_format": name, "log": str(log), **asdict(result)}, output))
     if not result.matched:
-        raise click.ClickException(f"{log}: no line is one that {name} knows.")
+        raise click.ClickException(f"{log}: no line matches {name}.")
 
 
 @main.command()
@@ -1366,8 +1369,8 @@ def _check_names(facts: Sequence[dict[str, Any]]) -> None:
 
         if given["logged_formula"] not in ERAS_BY_NAME:
             raise click.ClickException(
-                f"logged_formula={given['logged_formula']!r} is no own formula. They are listed "
-                "by: fairmfu formats --eras"
+                f"logged_formula={given['logged_formula']!r} is not a known formula. List them "
+                "with: fairmfu formats --eras"
             )
     if {"model", "accelerator"} & given.keys():
         from fairmfu.metrics.utilization.formula_inputs import (
@@ -1390,14 +1393,14 @@ def _engine(name: str | None, address: str | None, processes: int | None) -> Ite
         from fairmfu.ingest.workers.local_engine import LocalEngine, default_process_count
 
         if address:
-            raise click.UsageError("--ray-address is for --engine ray.")
+            raise click.UsageError("--ray-address needs --engine ray.")
         yield LocalEngine(processes or default_process_count())
         return
     if processes:
-        raise click.UsageError("--processes is for --engine local: a cluster has its own cores.")
+        raise click.UsageError("--processes needs --engine local: a cluster uses its own cores.")
     if find_spec("ray") is None:
         raise click.ClickException(
-            "--engine ray needs Ray, which is not installed: pip install 'fairmfu[ray]'"
+            "--engine ray needs Ray, which is not installed. Fix: pip install 'fairmfu[ray]'"
         )
     from fairmfu.ingest.workers.ray_engine import RayEngine
 
@@ -1463,7 +1466,7 @@ def _series_columns(series_by: str | None, config: ProjectConfig) -> Sequence[st
     by = tuple((series_by or "").replace(",", " ").split()) or config.series.by
     for name in by:
         if name not in METRICS:
-            words = f"no column of metrics is called {name!r}. {suggest_or_list(name, METRICS)}"
+            words = f"metrics has no column {name!r}. {suggest_or_list(name, METRICS)}"
             raise click.BadParameter(words.rstrip(), param_hint="--series-by")
     return by or SERIES_BY
 
@@ -1474,7 +1477,7 @@ def _threshold(text: str | None, config: ProjectConfig) -> float:
 
     share = config.series.threshold if text is None else parse_fraction(text)
     if share is None:
-        raise click.BadParameter("--threshold takes a fraction below 1, 0.03 or 3%.")
+        raise click.BadParameter("--threshold must be a fraction below 1, such as 0.03 or 3%.")
     return share
 
 
@@ -1482,7 +1485,7 @@ def _check_apart(store: Path, out: Path) -> None:
     """Raise if reports would go into the store."""
     is_local = "://" not in str(store)
     if store.absolute() == out.absolute() or (is_local and store.resolve() == out.resolve()):
-        raise click.BadParameter("--store and --out are one folder. Give the reports another.")
+        raise click.BadParameter("--store and --out are the same folder. Choose another --out.")
 
 
 def _echo_night(night: Night) -> None:
@@ -1496,7 +1499,7 @@ def _echo_night(night: Night) -> None:
 
 
 def _echo_hidden(hidden: Redaction) -> None:
-    click.echo(f"{hidden}; folders and names of models and runs stay", err=True)
+    click.echo(f"{hidden}; names of folders, models and runs are not hidden", err=True)
 
 
 def _named_baselines(store: Store) -> Sequence[str]:
@@ -1541,9 +1544,11 @@ def _end(rows: Iterable[Mapping[str, Any]]) -> None:
     """Exit with 4 if a run could not be analysed. rows: with `name` and `error`."""
     failed = list(dict.fromkeys(row["name"] for row in rows if row["error"] is not None))
     if failed:
+        from fairmfu.reports.text.verdict import count_noun
+
         _say(
-            f"{len(failed):,} of the runs could not be analysed, which is a fault of fairmfu: "
-            f"{', '.join(failed[:3])}{' and others' if failed[3:] else ''}. Where it went wrong: "
+            f"{count_noun(len(failed), 'run')} could not be analysed, because of a bug in fairmfu: "
+            f"{', '.join(failed[:3])}{' and others' if failed[3:] else ''}. For details: "
             "fairmfu explain RUN"
         )
         sys.exit(EXIT_UNREAD_SOURCE)

@@ -305,13 +305,13 @@ def pages(bench: Bench) -> Iterator[Row]:
             f"one run of {steps:,} steps",
             bench.folder / "long",
             lambda logs: write_long(logs, steps),
-            says=r"stands for up to [\d,]+ windows",
+            says=r"covers up to [\d,]+ windows",
         ),
         made(
             f"{runs:,} runs",
             bench.folder / "many",
             lambda logs: write_many(logs, runs),
-            says=r"of [\d,]+ runs; [\d,]+ more are not drawn",
+            says=r"of [\d,]+ runs are drawn, [\d,]+ are not",
         ),
     ]
     for one in both:

@@ -71,11 +71,11 @@ in them.
 COLUMN_LABELS: Final = {
     "seq_len": "sequence length",
     "attention_pattern": "attention",
-    "trained": "trained weights",
-    "precision": "number format",
+    "trained": "trainable",
+    "precision": "precision",
     "token_group": "token basis",
     "flops_per_token": "FLOPs per token",
-    "attended_pairs": "attended pairs per token",
+    "attended_pairs": "attention pairs per token",
     "work": "model",
     "device": "accelerator",
     "framework_version": "version",
@@ -85,16 +85,25 @@ COLUMN_LABELS: Final = {
     "gpus": "GPUs",
     "global_batch_size": "global batch",
     "micro_batch_size": "micro batch",
-    "gradient_accumulation": "accumulation",
-    "replicas": "replicas of the shards",
+    "gradient_accumulation": "gradient accumulation",
+    "replicas": "data-parallel replicas",
     "replica_groups": "replica groups",
     "tensor_parallel": "tensor parallel",
     "pipeline_parallel": "pipeline parallel",
     "context_parallel": "context parallel",
     "expert_parallel": "expert parallel",
     "zero_stage": "ZeRO stage",
-    "time_basis": "time evidence",
+    "time_basis": "time basis",
 }
+
+FACT_LABELS: Final = {
+    "work": "model",
+    "attention_pattern": "attention",
+    "trained": "trainable",
+    "device": "accelerator",
+    "token_group": "token basis",
+}
+"""Names of unknown COMPARABILITY_COLUMNS, as `fairmfu set` accepts them where a fact decides."""
 
 COMPARISON_COLUMNS: Final = (
     *("group", "rank", "run_id", "name", "framework", "setup", "repeats", "chain", "tgs"),
@@ -213,7 +222,7 @@ def _obstacles(row: ComparisonRow) -> list[str]:
     reasons = []
     if row["tgs"] is None:
         return [f"no TGS: {explain_missing_rate(row)[0]}"]
-    unknown = [COLUMN_LABELS.get(name, name) for name in COMPARABILITY_COLUMNS if row[name] is None]
+    unknown = [FACT_LABELS.get(name, name) for name in COMPARABILITY_COLUMNS if row[name] is None]
     if unknown:
         reasons.append(f"unknown: {', '.join(unknown)}")
     elif row["flops_per_token"] is None:
@@ -516,14 +525,14 @@ def _formula_differences(group: Sequence[MetricsRow]) -> list[str]:
         if ratios and max(ratios) > min(ratios) * (1 + MAX_COUNT_DIFFERENCE):
             eras = " / ".join(sorted({str(row["logged_formula"]) for row in counted}))
             found.append(
-                f"own formula of {framework}: {eras}, which count {max(ratios) / min(ratios):.3f}x "
-                "apart: their logged figures do not compare"
+                f"formulas of {framework}: {eras} count {max(ratios) / min(ratios):.3f}x apart, so "
+                "logged figures are not comparable"
             )
         if len(divided) > 1:
             peaks = " / ".join(f"{peak / 1e12:,g}" for peak in divided)
             found.append(
-                f"peak of {framework}: {peaks} TFLOP/s for one device: their logged MFU do not "
-                "compare"
+                f"peaks of {framework}: {peaks} TFLOP/s for the same GPU, so logged MFU is not "
+                "comparable"
             )
     return found
 
@@ -539,4 +548,4 @@ digits.
 """
 
 
-STATED_BY_SOME: Final = "said by some only: "
+STATED_BY_SOME: Final = "known for some runs only: "

@@ -35,7 +35,7 @@ def price(text: str) -> Price:
     """
     found = _PRICE.fullmatch(text.strip())
     if found is None or re.search(r"\d", found["after"]) or not float(found["amount"]):
-        raise ValueError(f"{text!r} is no price per GPU-hour; write 2.50 or '2.50 EUR'")
+        raise ValueError(f"{text!r} is not a price per GPU-hour; write 2.50 or '2.50 EUR'")
     return Price(float(found["amount"]), (found["before"] or found["after"]).strip())
 
 

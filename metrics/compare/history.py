@@ -144,9 +144,9 @@ at such a point may come from the parsing.
 
 MARK_LABELS: Final = {
     **COLUMN_LABELS,
-    "work": "layers of the model",
+    "work": "model layers",
     "token_basis": "token basis",
-    READER_COLUMN: "read by",
+    READER_COLUMN: "log parsed by",
 }
 
 HASH_LENGTH: Final = 6
@@ -281,7 +281,7 @@ def _short(rows: pl.DataFrame, held: Collection[str]) -> pl.Series:
 
 def _too_short(row: MetricsRow) -> str:
     windows = f"{row['windows']} window{'s' * (row['windows'] != 1)}"
-    return f"too short: of {windows} the warm-up cannot be told, and runs before it were longer"
+    return f"too short: {windows}, too few to separate the warm-up; earlier runs were longer"
 
 
 def _why_not(row: MetricsRow, by: Sequence[str]) -> str:
@@ -289,7 +289,11 @@ def _why_not(row: MetricsRow, by: Sequence[str]) -> str:
         why = explain_missing_rate(row)[0]
         return f"no TGS: {why}" if why else "no TGS"
     unknown = [COLUMN_LABELS.get(name, name) for name in by if value_of(row, name) is None]
-    return f"unknown: {', '.join(unknown)}" if unknown else "no time: no stamp, and not when read"
+    return (
+        f"unknown: {', '.join(unknown)}"
+        if unknown
+        else "no time: the log has no timestamp, and the store has no reading time"
+    )
 
 
 def _label(row: Mapping[str, Any], by: Sequence[str]) -> str:
@@ -343,6 +347,8 @@ def _with_marks(points: pl.DataFrame, by: Sequence[str]) -> pl.DataFrame:
         for at, new, old in differs.iter_rows():
             one, other = _shown_value(name, old), _shown_value(name, new)
             if one != other:
+                if ", " in f"{one}{other}":
+                    one, other = f'"{one}"', f'"{other}"'
                 marks.setdefault(at, []).append(f"{MARK_LABELS.get(name, name)} {one} -> {other}")
     told = pl.DataFrame(
         {"place": list(marks), "marks": list(marks.values())},
@@ -550,7 +556,7 @@ def _state(levels: SeriesLevels, kinds: Sequence[str], *, suspect: bool) -> str:
 # --- baselines ----------------------------------------------------------------------------
 
 
-BASELINE_WITHOUT_SERIES: Final = "a baseline, and its run is in no series"
+BASELINE_WITHOUT_SERIES: Final = "a baseline whose run is in no series"
 """Reason why a pinned run is unplaced; no series is then compared with that baseline."""
 
 

@@ -83,8 +83,8 @@ def _series(frame: pl.DataFrame) -> LossSeries | str:
     return tokens.to_numpy(), losses["loss"].to_numpy()
 
 
-TOO_FEW_LOSSES: Final = "a log prints too few losses"
-TOKENS_UNCOUNTED: Final = "a log does not say how many tokens all GPUs trained on"
+TOO_FEW_LOSSES: Final = "a log has too few losses"
+TOKENS_UNCOUNTED: Final = "a log does not give the tokens over all GPUs"
 TOKENS_COUNTED_UNLIKE: Final = "no common token count"
 
 

@@ -119,18 +119,17 @@ def comparison(rows: Sequence[ComparisonRow]) -> Figure:
     kind = "-".join(("comparison", *panels))
     rest = len(rows) - len(cards)
     notes = [
-        "Dot: recomputed by one formula, in the box of its 95 % interval. Open diamond: what the "
-        "log printed, by the framework's own formula. The axes need not begin at 0.",
+        "Dot: ours, by one formula. Box: its 95 % interval. Open diamond: logged, by the "
+        "framework's own formula. The axes may start above 0.",
     ]
     if rest > 0:
-        notes.append(f"The {len(cards)} best of {len(rows):,} runs; {rest:,} more are not drawn.")
+        notes.append(f"The {len(cards)} best of {len(rows):,} runs are drawn, {rest:,} are not.")
     group = str(rows[0].get("group") or "") if rows else ""
     return Figure(
         kind=kind,
         title=f"TGS and MFU: {group}" if group else "TGS and MFU",
         notes=tuple(notes),
-        description=f"Tokens per second per GPU and MFU of {len(cards)} runs, recomputed and as "
-        "their logs print them.",
+        description=f"Tokens per second per GPU and MFU of {len(cards)} runs, ours and logged.",
         spec=_comparison(tuple(panels)),
         datasets={"runs": cards, "columns": VALUE_COLUMNS},
         params=_reaches(cards, panels),
@@ -198,8 +197,8 @@ def _panel(panel: _Panel, width: int, *, first: bool) -> alt.LayerChart | alt.Fa
         "color": framework_colour(),
         "opacity": mark_opacity(),
         "tooltip": card_tooltip(
-            ("recomputed", panel.ours, panel.tip),
-            ("the log printed", panel.logged, panel.tip),
+            ("ours", panel.ours, panel.tip),
+            ("logged", panel.logged, panel.tip),
         ),
     }
     joined = base.mark_rule(strokeWidth=1.2, strokeDash=[2, 2], aria=False)
@@ -323,10 +322,10 @@ def mfu_by_run(rows: Sequence[ComparisonRow]) -> Figure | None:
     cards, rest = _placed(known[:MAX_CHART_RUNS]), len(known) - MAX_CHART_RUNS
     if not cards:
         return None
-    notes = ["Dot: exact attention. Open diamond: full attention. The axis need not begin at 0."]
+    notes = ["Dot: exact attention. Open diamond: full attention. The axis may start above 0."]
     if rest > 0:
         notes.append(
-            f"The {MAX_CHART_RUNS} highest of {len(known):,} runs; {rest:,} more are not drawn."
+            f"The {MAX_CHART_RUNS} highest of {len(known):,} runs are drawn, {rest:,} are not."
         )
     reach = {
         peak: _reach(
@@ -368,7 +367,7 @@ def _mfu_by_run() -> Spec:
         base.mark_point(**OURS_MARK).encode(x),
         base.mark_point(**LOGGED_MARK).encode(alt.X("full:Q")),
     ]
-    by = "'MFU (' + (peak == 'own' ? 'own-dtype' : 'BF16') + ' peak)'"
+    by = "'MFU (' + (peak == 'own' ? 'own-precision' : 'BF16') + ' peak)'"
     chart = alt.layer(*layers, text_above_plot(by), encoding=shared).properties(
         width=WIDTH, height=alt.Step(ROW_HEIGHT)
     )
@@ -402,10 +401,10 @@ def scaling(rows: Sequence[ComparisonRow]) -> Figure | None:
 
 
 _LINES: Final = (
-    "Each line is one framework, model, length, number format, recomputation and device. Level is "
-    "perfect scaling: every GPU added is worth as much as the first."
+    "Each line is one framework, model, sequence length, precision, activation checkpointing and "
+    "accelerator. A level line is perfect scaling: each added GPU is worth as much as the first."
 )
-_NO_LINE: Final = "No two of these runs differ in GPUs alone, so no line joins them."
+_NO_LINE: Final = "No lines: no two of these runs differ only in the number of GPUs."
 _BOTH_LOGARITHMIC: Final = "Both axes are logarithmic."
 
 
@@ -421,7 +420,7 @@ def _series(card: Row) -> str:
         card["accelerator"],
         card["framework"],
     )
-    alone = None if all(said) else f"({card['run_id']}, alone: not all of it is known)"
+    alone = None if all(said) else f"({card['run_id']}, alone: some facts are unknown)"
     return ", ".join(str(word) for word in (*said, alone) if word)
 
 
@@ -461,9 +460,9 @@ def mfu_by_length(rows: Sequence[ComparisonRow]) -> Figure | None:
         kind="mfu_by_length",
         title="MFU over sequence length",
         notes=(
-            "Under full attention a longer sequence counts ever more work that a causal mask "
-            "leaves out; under exact attention lengths stand side by side. The axis of lengths is "
-            "logarithmic.",
+            "Full attention counts masked-out attention as work, more of it for longer sequences. "
+            "With exact attention, different sequence lengths are comparable. The horizontal axis "
+            "is logarithmic.",
             *folded,
         ),
         description=f"MFU of {len(cards)} runs over their sequence length in tokens.",
@@ -485,7 +484,7 @@ def _mfu_by_length() -> Spec:
         alt.Y("mfu:Q", title=None, axis=_axis("~%", tickCount=5), scale=alt.Scale(zero=True)),
         color=framework_colour(),
         opacity=mark_opacity(0.85),
-        tooltip=card_tooltip(_OF_SEVERAL, ("length", "seq_len", ",d")),
+        tooltip=card_tooltip(_OF_SEVERAL, ("sequence length", "seq_len", ",d")),
     )
     chart = alt.layer(dots, text_above_plot(_PANELS["mfu"].heading)).properties(
         width=WIDTH, height=240
@@ -495,12 +494,13 @@ def _mfu_by_length() -> Spec:
 
 def mfu_by_precision(rows: Sequence[ComparisonRow]) -> Figure | None:
     """Draw MFU by precision; None for fewer than two known precisions."""
-    return _by_kind(rows, "precision", "MFU by number format", "number format")
+    return _by_kind(rows, "precision", "MFU by precision", "precision")
 
 
 def mfu_by_recompute(rows: Sequence[ComparisonRow]) -> Figure | None:
     """Draw MFU by recompute policy; None for fewer than two known policies."""
-    return _by_kind(rows, "recompute", "MFU by what is recomputed", "recomputation")
+    words = "activation checkpointing"
+    return _by_kind(rows, "recompute", f"MFU by {words}", words)
 
 
 def _by_kind(rows: Sequence[ComparisonRow], name: str, title: str, words: str) -> Figure | None:
@@ -513,8 +513,8 @@ def _by_kind(rows: Sequence[ComparisonRow], name: str, title: str, words: str) -
         kind=f"mfu_by_{name}",
         title=title,
         notes=(
-            "The upright is the median of its row. Runs of a row differ in more than this: model, "
-            "length and device stand in the tooltip.",
+            "Vertical line: median of the row. Runs in one row may also differ in model, sequence "
+            "length and accelerator.",
             *folded,
         ),
         description=f"MFU of {len(cards)} runs by {words}: {', '.join(sorted(map(str, kinds)))}.",
@@ -577,11 +577,11 @@ def _folded(cards: Sequence[dict[str, Any]], *by: str) -> tuple[list[dict[str, A
     groups = sorted(alike.values(), key=len, reverse=True)
     dots = [_median(group, (*_SAME, *by)) for group in groups[:MAX_DOTS]]
     note = (
-        f"{len(cards):,} runs: a dot is the median of those alike in framework, model, device and "
-        "what is set here."
+        f"{len(cards):,} runs: one dot is the median of runs with the same framework, model, "
+        "accelerator and value on the axis."
     )
     left = sum(len(group) for group in groups[MAX_DOTS:])
-    return dots, [note + (f" The {left:,} rarest are not drawn." if left else "")]
+    return dots, [note + (f" {left:,} runs of the smallest groups are not drawn." if left else "")]
 
 
 def _median(cards: Sequence[dict[str, Any]], same: Sequence[str]) -> dict[str, Any]:
@@ -618,10 +618,10 @@ def other_tools_chart(rows: pl.DataFrame | Sequence[Row], label: str = "") -> Fi
     known.sort(key=lambda row: (-row["ratio_to_ours"], row["name"]))
     return Figure(
         kind="others",
-        title=f"The same work by other formulas{f': {label}' if label else ''}",
+        title=f"FLOPs by other tools' formulas{f': {label}' if label else ''}",
         notes=(
-            "FLOPs per token of full training over our exact count. A logger that uses one is off "
-            "by so much.",
+            "FLOPs per token of full training, divided by our exact count. A logger with this "
+            "formula is off by this factor.",
         ),
         description=f"{len(known)} formulas of other tools as ratios to ours.",
         spec=_others(),
@@ -639,7 +639,7 @@ def _others() -> Spec:
             alt.Tooltip("name:N", title="formula"),
             alt.Tooltip("ratio_to_ours:Q", title="FLOPs / ours", format=".3f"),
             alt.Tooltip("flops_per_token:Q", title="FLOPs per token", format=".4s"),
-            alt.Tooltip("why:N", title="what it does otherwise"),
+            alt.Tooltip("why:N", title="how it differs"),
         ],
     }
     ratio = alt.X(

@@ -93,8 +93,8 @@ class _Elsewhere:
         if not said or len(made) < int(size):
             code = self._process.wait()
             raise DrawingEndedError(
-                f"vl_convert, which draws, ended with status {code}: it may have found no memory, "
-                "or is not installed as it should be."
+                f"vl_convert, which draws, ended with status {code}: it may have run out of "
+                "memory, or its installation is broken."
             )
         if size != said:
             raise ValueError(made.decode())

@@ -97,7 +97,7 @@ def course(series: Table, events: Table, row: ComparisonRow) -> Figure | None:
         own["per"] = per
     return Figure(
         kind="-".join(("course", *drawn)),
-        title=f"Course of {_name(row)}",
+        title=f"{_name(row)} over its steps",
         notes=tuple(_course_notes(bins, signs, row, own, drawn)),
         description=(
             f"{_listed(drawn)} of {_name(row)} over {count_noun(len(bins), 'bin')} of steps."
@@ -148,7 +148,7 @@ def _signs(bins: Sequence[Row], events: Sequence[Row]) -> list[dict[str, Any]]:
             "step": each["step"],
             "last_step": each["last_step"],
             "line": None,
-            "text": f"{each['windows']:,} of the windows left out",
+            "text": f"{count_noun(each['windows'], 'window')} left out",
             "events": each["windows"],
             "upright": False,
         }
@@ -212,25 +212,23 @@ def _course_notes(
     each = "One point per logged window."
     if most > 1:
         each = (
-            f"A point stands for up to {most:,} windows, their tokens over their time; the band "
-            "goes from the slowest to the fastest."
+            f"One point covers up to {most:,} windows: total tokens / total time. The band spans "
+            "their slowest to fastest."
         )
-    notes = [f"{each} Windows left out have the sign of their cause."]
+    notes = [f"{each} Windows left out show the symbol of their cause."]
     if "tgs" in drawn:
         low, high = params["reach"]
         beyond = sum(not low <= b["tgs"] <= high for b in bins if b["tgs"] is not None)
-        words = "The vertical axis need not begin at 0."
+        words = "The vertical axis may start above 0."
         if beyond:
-            stand = "stands" if beyond == 1 else "stand"
-            words += f" {count_noun(beyond, 'point')} beyond it {stand} at its edge."
+            are = "is" if beyond == 1 else "are"
+            words += f" {count_noun(beyond, 'point')} beyond it {are} drawn at its edge."
         if "mfu" not in drawn and row["mfu"] is not None:
-            words += (
-                " MFU is not drawn: sequences differ in length, so it is not TGS times one count."
-            )
+            words += " MFU is not drawn: sequence lengths vary, and so do the FLOPs per token."
         notes.append(words)
     several = [sign for sign in signs if sign["events"] > 1 and sign["line"] is not None]
     if several:
-        notes.append("A sign may stand for several events that are near to each other.")
+        notes.append("One symbol may show several events that are close together.")
     return notes
 
 
@@ -396,7 +394,7 @@ def _memory() -> list[alt.Chart]:
         bins.mark_point(filled=True, size=10, opacity=1, **ink).encode(
             alt.X("at:Q"), y, tooltip=_tips(mfu=False)
         ),
-        text_above_plot("'peak memory [GiB], largest of each point'"),
+        text_above_plot("'largest peak memory [GiB]'"),
     ]
 
 
@@ -414,19 +412,19 @@ def _tips(*, mfu: bool) -> list[alt.Tooltip]:
         alt.Tooltip("low:Q", title="slowest window", format=",.1f"),
         alt.Tooltip("high:Q", title="fastest window", format=",.1f"),
         *(convened if mfu else []),
-        alt.Tooltip("loss:Q", title="loss, mean", format=".4f"),
-        alt.Tooltip("memory:Q", title="peak memory, mean [GiB]", format=".2f"),
-        alt.Tooltip("memory_most:Q", title="peak memory, largest [GiB]", format=".2f"),
+        alt.Tooltip("loss:Q", title="mean loss", format=".4f"),
+        alt.Tooltip("memory:Q", title="mean peak memory [GiB]", format=".2f"),
+        alt.Tooltip("memory_most:Q", title="largest peak memory [GiB]", format=".2f"),
     ]
 
 
 _SIGN_TIPS: Final = [
-    alt.Tooltip("word:N", title="what"),
-    alt.Tooltip("events:Q", title="how many", format=",d"),
+    alt.Tooltip("word:N", title="event"),
+    alt.Tooltip("events:Q", title="count", format=",d"),
     alt.Tooltip("step:Q", title="from step", format=",d"),
     alt.Tooltip("last_step:Q", title="to step", format=",d"),
-    alt.Tooltip("line:Q", title="line of the log", format="d"),
-    alt.Tooltip("text:N", title="the log says"),
+    alt.Tooltip("line:Q", title="log line", format="d"),
+    alt.Tooltip("text:N", title="log text"),
 ]
 
 
@@ -449,12 +447,12 @@ def step_times(histogram: Table, row: ComparisonRow) -> Figure | None:
     rows = _placed(found, edge, width)
     longest = max((each["high"] for each in found if each["beyond"]), default=None)
     notes = [
-        "Filled: steady windows. Outlined: those left out (start-up, warm-up, checkpoints and the "
-        "like). A window's time is shared among its steps.",
+        "Filled: steady windows. Outlined: windows left out (start-up, warm-up, checkpoints and "
+        "similar). A window's time is divided equally among its steps.",
     ]
     if longest is not None:
         notes.append(
-            f"The bar at the right holds all that took longer, up to {seconds_text(longest)}."
+            f"The rightmost bar counts all longer windows, up to {seconds_text(longest)} a step."
         )
     end = edge + (4 if longest is not None else 0) * width
     windows = sum(each["windows"] for each in found)
@@ -554,7 +552,7 @@ def ranks(rank_rows: Table, row: ComparisonRow) -> Figure | None:
         kind="ranks",
         title=f"Step time by rank, {_name(row)}",
         notes=_rank_notes(len(found), row),
-        description=f"Median step time of {len(found)} ranks against the middle one.",
+        description=f"Median step time of {len(found)} ranks, relative to the median rank.",
         spec=_ranks(),
         datasets={"ranks": rows, "one": [{}]},
         params={
@@ -590,13 +588,13 @@ def _rank_notes(ranks: int, row: ComparisonRow) -> tuple[str, ...]:
     """Return notes on the distance of the ranks, the chance level, and omitted ranks."""
     notes = [
         f"Median over {count_noun(row['rank_steps'] or 0, 'steady step')} that all {ranks:,} "
-        f"ranks print; the ranks are {percent(row['rank_spread'] or 0.0)} apart. By chance each "
-        f"would be the slowest in {percent(1 / ranks)} of the steps."
+        f"ranks log. Slowest and fastest rank are {percent(row['rank_spread'] or 0.0)} apart. By "
+        f"chance, each rank would be the slowest in {percent(1 / ranks)} of the steps."
     ]
     if row["slowest_rank"] is None:
         notes.append("No rank stands out as the slowest.")
     if ranks > MAX_DRAWN_RANKS:
-        notes.append(f"The {MAX_DRAWN_RANKS} ranks that are furthest from the middle are drawn.")
+        notes.append(f"The {MAX_DRAWN_RANKS} ranks furthest from the median rank are drawn.")
     return tuple(notes)
 
 
@@ -633,8 +631,8 @@ def _ranks() -> Spec:
     )
     tips = [
         alt.Tooltip("rank:N"),
-        alt.Tooltip("slower:Q", title="median step time against the middle rank", format="+.2%"),
-        alt.Tooltip("share:Q", title="slowest in, of the steps", format=".1%"),
+        alt.Tooltip("slower:Q", title="median step time against the median rank", format="+.2%"),
+        alt.Tooltip("share:Q", title="share of steps in which it is slowest", format=".1%"),
     ]
     tint = alt.ExprRef("colour")
     worst = base.transform_filter("datum.slowest")
@@ -646,7 +644,7 @@ def _ranks() -> Spec:
             align=alt.ExprRef("datum.late ? 'right' : 'left'"),
             dx=alt.ExprRef("datum.late ? -12 : 12"),
         ).encode(x, y, alt.Text("says:N")),
-        text_above_plot("'step time against the middle rank'"),
+        text_above_plot("'step time against the median rank'"),
     ]
     chart = alt.layer(*layers).properties(width=WIDTH, height=150)
     return build_spec(chart, data="ranks", colour=theme.ACCENT, order=[], reach=[0, 1])
@@ -677,7 +675,7 @@ def time_lost(row: ComparisonRow) -> Figure | None:
         title=f"Time lost, {_name(row)}",
         notes=(
             f"Of {seconds_text(row['wall_s'])} of wall time, {percent(steady)} was steady "
-            "training. Each bar: what the windows of a cause took beyond the steady pace.",
+            "training. Each bar: time lost to one cause, against steady speed.",
         ),
         description=f"Wall time lost to {lost}; the rest was steady training.",
         spec=_time_lost(),
@@ -691,10 +689,10 @@ def _time_lost() -> Spec:
     tips = [
         alt.Tooltip("cause:N"),
         alt.Tooltip("seconds:Q", title="seconds", format=",.4~r"),
-        alt.Tooltip("share:Q", title="of the wall time", format=".2%"),
+        alt.Tooltip("share:Q", title="share of wall time", format=".2%"),
         alt.Tooltip("windows:Q", title="windows", format=",d"),
     ]
-    x = alt.X("share:Q", title="of the wall time", axis=alt.Axis(format="~%", tickCount=6))
+    x = alt.X("share:Q", title="share of wall time", axis=alt.Axis(format="~%", tickCount=6))
     y = alt.Y("cause:N", sort=None, title=None, axis=alt.Axis(labelLimit=320))
     base = alt.Chart(alt.NamedData("causes"))
     layers = [
@@ -736,8 +734,11 @@ def operators(operator_rows: Table) -> Figure | None:
     ]
     return Figure(
         kind="operators",
-        title="Where the FLOPs are",
-        notes=("Share of the model FLOPs per token, forward and backward, without recomputation.",),
+        title="FLOPs by operator",
+        notes=(
+            "Share of the model FLOPs per token, forward and backward, without the second forward "
+            "of activation checkpointing.",
+        ),
         description=f"Share of FLOPs per token of {len(rows)} operators.",
         spec=_operators(),
         datasets={"operators": rows, "one": [{}]},
@@ -754,7 +755,7 @@ def _operators() -> Spec:
         "tooltip": [
             alt.Tooltip("operator:N"),
             alt.Tooltip("layers:Q", title="layers"),
-            alt.Tooltip("dtype:N", title="computed in"),
+            alt.Tooltip("dtype:N", title="precision"),
             alt.Tooltip("flops:Q", title="FLOPs per token", format=".4s"),
             alt.Tooltip("share:Q", title="share", format=".1%"),
         ],

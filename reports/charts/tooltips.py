@@ -1,7 +1,7 @@
 """Figure card: the tooltip of every mark of a run, under each convention.
 
     attention   exact: pairs as masked; full: every token attends to the whole sequence
-    peak        own: each operator at the peak of its own number format; bf16: all at the BF16 peak
+    peak        own: each operator at the peak of its own precision; bf16: all at the BF16 peak
 
 A spec selects the convention by its params `attention` and `peak`, from the four figures of a card.
 """
@@ -15,8 +15,9 @@ import altair as alt
 
 from fairmfu.metrics.compare.comparison_row import ComparisonRow
 from fairmfu.metrics.core.run_table import MetricsRow
+from fairmfu.metrics.throughput.time_evidence import EVIDENCE_LABELS
 
-from ..text import run_narrative
+from ..text.run_narrative import TOKEN_BASES, confidence_text
 from .figure import Spec, chart_number
 
 BF16_LIKE: Final = ("bf16", "fp16")
@@ -74,7 +75,7 @@ def _card(row: ComparisonRow) -> dict[str, Any]:
         "peak_bf16": _bf16_peak(row, mfu),
         "peak_source": row.get("peak_source"),
         "basis": _basis(row),
-        "windows": run_narrative.confidence_text(row),
+        "windows": confidence_text(row),
         "formula": row["formula"],
     }
 
@@ -113,7 +114,7 @@ def _interval(row: MetricsRow) -> str | None:
 def _basis(row: MetricsRow) -> str | None:
     if row["token_basis"] is None or row["time_basis"] is None:
         return None
-    return f"{row['token_basis']} tokens, time by {row['time_basis']}"
+    return f"{TOKEN_BASES[row['token_basis']]}, timed by {EVIDENCE_LABELS[row['time_basis']]}"
 
 
 # --- in a spec ----------------------------------------------------------------------------
@@ -121,7 +122,7 @@ def _basis(row: MetricsRow) -> str | None:
 TGS: Final = "TGS [tokens/s/GPU]"
 BY_PARAMS: Final = "datum['mfu_' + attention + '_' + peak]"
 CONVENTION_EXPRESSION: Final = (
-    "attention + ' attention, ' + (peak == 'own' ? 'own-dtype' : 'BF16') + ' peak'"
+    "attention + ' attention, ' + (peak == 'own' ? 'own-precision' : 'BF16') + ' peak'"
 )
 """Convention in words, as a Vega expression."""
 FILTER_EXPRESSION: Final = (
@@ -129,7 +130,7 @@ FILTER_EXPRESSION: Final = (
     "(accelerator == '' || datum.accelerator == accelerator)"
 )
 """Vega expression: whether the filters include a run."""
-STATISTIC: Final = "'tokens over time, each summed over the steady windows'"
+STATISTIC: Final = "'total tokens / total time of the steady windows'"
 
 
 def _row(title: str, field: str, form: str = "") -> str:
@@ -142,13 +143,13 @@ _CARD: Final = (
     _row("framework", "framework"),
     _row(TGS, "tgs", ",.1f"),
     _row("95 % interval", "interval"),
-    _row("sureness", "windows"),
+    _row("confidence", "windows"),
     _row("MFU", "mfu", ".1%"),
     _row("TFLOP/s per GPU", "tflops", ",.1f"),
     _row("convention", "convention"),
     _row("formula", "formula"),
     _row("dense peak [TFLOP/s]", "peak_tflops", ",.1f"),
-    _row("peak from", "peak_source"),
+    _row("peak source", "peak_source"),
     _row("basis", "basis"),
     _row("statistic", "statistic"),
 )

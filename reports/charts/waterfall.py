@@ -40,13 +40,14 @@ def waterfall(bridge: Bridge, framework: str, formula: str | None) -> Figure:
     scale = " (log scale)" if reach.far else ""
     return Figure(
         kind=f"waterfall-{bridge.figure}{'-log' if reach.far else ''}",
-        title=f"From the log's {unit.name} to ours",
+        title=f"From logged {unit.name} to ours",
         notes=(
             _by_which(bridge, formula),
-            f"Each step multiplies the figure{scale}. Dashed: what stays unexplained; grey: what "
-            f"the print's rounding allows for it ({bridge_steps.unexplained_bounds(bridge)}).",
+            f"Each step multiplies the figure{scale}. Dashed: unexplained rest. Grey: range that "
+            "rounding of the logged figure can explain "
+            f"({bridge_steps.unexplained_bounds(bridge)}).",
         ),
-        description=f"From the log's {unit.text} to ours in {len(bridge.factors) + 1} factors.",
+        description=f"From logged {unit.text} to ours in {len(bridge.factors) + 1} factors.",
         spec=_waterfall(bridge.figure, far=reach.far),
         datasets={"steps": data.to_dicts()},
         params={
@@ -109,9 +110,9 @@ def _placed(bridge: Bridge, reach: _Reach) -> pl.DataFrame:
 def _by_which(bridge: Bridge, formula: str | None) -> str:
     """Say which formula and convention each end uses."""
     if bridge.figure == "logged_tgs":
-        return "Both count tokens, no FLOPs."
-    theirs = f"own formula, {formula}" if formula else "own formula, which could not be checked"
-    return f"The log's is by its {theirs}; ours by the one formula (exact attention)."
+        return "Both figures count tokens, not FLOPs."
+    theirs = formula or "which could not be checked"
+    return f"Logged: by the framework's formula, {theirs}. Ours: by our formula, exact attention."
 
 
 # --- the spec -----------------------------------------------------------------------------

@@ -25,7 +25,7 @@ BASELINES: Final = "baselines"
 BASELINE_SCHEMA: Final = pl.Schema({"run_id": TEXT, "name": TEXT, "at": TIMESTAMP, "tgs": FLOAT})
 
 REMOVE_COMMAND: Final = "fairmfu baseline remove"
-PIN_ANOTHER_HINT: Final = "Pin another run (fairmfu baseline set RUN)"
+SET_COMMAND: Final = "fairmfu baseline set RUN"
 
 
 class BaselineError(FairmfuError):
@@ -40,7 +40,7 @@ def pin(store: Store, runs: pl.DataFrame) -> None:
     without = runs.filter(pl.col("tgs").is_null())
     for name, missing in without.select("name", "missing").iter_rows():
         lacks = f" ({', '.join(missing)} missing)" if missing else ""
-        raise BaselineError(f"{name} has no TGS{lacks}: no baseline was set.")
+        raise BaselineError(f"No baseline was set: {name} has no TGS{lacks}.")
     rows = runs.select("run_id", "name", pl.lit(utc_now()).alias("at"), "tgs")
     store.keep(BASELINES, rows.cast(BASELINE_SCHEMA))
 
@@ -83,7 +83,7 @@ def night_baselines(
         rows = pl.concat([rows, pl.DataFrame([row], schema=BASELINE_SCHEMA)])
     found = ((f"{CONFIG_NAME}, [[baselines]]", wrong), (f"{store.path}, baselines", gone))
     problems = [
-        "\n  ".join((f"{where}: nothing to hold a series against.", *why))
+        "\n  ".join((f"{where}: no run to compare a series with.", *why))
         for where, why in found
         if why
     ]
@@ -101,11 +101,13 @@ def _without_rate(store: Store, rows: pl.DataFrame, metrics: pl.DataFrame) -> It
     rates = dict(metrics.select("run_id", "tgs").iter_rows())
     for run_id, name in rows.select("run_id", "name").iter_rows():
         if run_id not in stored or rates.get(run_id, 0.0) is None:
-            why = "has no TGS" if run_id in stored else "is gone"
-            yield (
-                f"{name} ({run_id}) {why}. {PIN_ANOTHER_HINT}, "
-                f"and take this back: {REMOVE_COMMAND} {run_id}"
-            )
+            why = "has no TGS" if run_id in stored else "is no longer in the store"
+            yield f"{name} ({run_id}) {why}. Fix: {_replace_commands(run_id)}."
+
+
+def _replace_commands(run_id: str) -> str:
+    """Return the commands that replace a baseline."""
+    return f"{SET_COMMAND} for another run, and {REMOVE_COMMAND} {run_id}"
 
 
 def removal_notices(
@@ -119,14 +121,11 @@ def removal_notices(
     stored_runs: the table of runs with these; removed_ids: their ids; baseline_names: as of
         `night_baselines`
     """
-    ends = "else the next nightly ends with exit 1, unless it reads its log again"
+    ends = "the next nightly fails (exit 1) unless it reads the log again"
     rows = pinned(store).filter(pl.col("run_id").is_in(list(removed_ids)))
     for run_id, name in rows.select("run_id", "name").iter_rows():
-        yield (
-            f"{name} ({run_id}) is a baseline. {PIN_ANOTHER_HINT} and take it back "
-            f"({REMOVE_COMMAND} {run_id}), {ends}."
-        )
+        yield f"{name} ({run_id}) is a baseline: {ends}. Fix: {_replace_commands(run_id)}."
     for name in baseline_names:
         with suppress(RunNameError):
             if set(choose(stored_runs, name)["run_id"]) <= set(removed_ids):
-                yield f"{CONFIG_NAME} names {name} as a baseline. Name another run, {ends}."
+                yield f"{CONFIG_NAME} names {name} as a baseline: {ends}. Fix: name another run."

@@ -106,8 +106,8 @@ def thinning_sentence(data: pl.DataFrame) -> str:
     if not isinstance(most, int) or most <= 1:
         return "One point per run."
     return (
-        f"A point is the median of up to {most} runs in a row, its line from the slowest to the "
-        f"fastest; the last {SINGLE_LAST_RUNS} runs stand alone."
+        f"A point is the median of up to {most} consecutive runs; its line spans the slowest to "
+        f"the fastest. The last {SINGLE_LAST_RUNS} runs have a point each."
     )
 
 
@@ -282,7 +282,7 @@ _TIPS: Final = [
     alt.Tooltip("low:Q", title="slowest", format=",.1f"),
     alt.Tooltip("high:Q", title="fastest", format=",.1f"),
     alt.Tooltip("mfu:Q", title=MFU_EXACT_TITLE, format=".2%"),
-    alt.Tooltip("formula:N", title="MFU by"),
+    alt.Tooltip("formula:N", title="MFU formula"),
 ]
 
 
@@ -348,7 +348,7 @@ def _change_layers() -> list[Spec]:
     tips = [
         alt.Tooltip("at:T", title="first run after", format="%Y-%m-%d %H:%M"),
         alt.Tooltip("text:N", title="change"),
-        alt.Tooltip("causes:N", title="changed with it"),
+        alt.Tooltip("causes:N", title="changed at the same time"),
     ]
     base = alt.Chart(alt.NamedData("changes")).encode(alt.X("at:T"), tooltip=tips)
     line = base.mark_rule(strokeDash=[2, 3], strokeWidth=1.2)
@@ -400,7 +400,7 @@ def _utilisation(colour: str, formulas: tuple[str, ...]) -> Spec:
     )
     if formulas:
         shapes = alt.Scale(domain=[*formulas], range=[*SHAPES[: len(formulas)]])
-        chart = chart.encode(shape=alt.Shape("formula:N", title="MFU by formula", scale=shapes))
+        chart = chart.encode(shape=alt.Shape("formula:N", title="MFU formula", scale=shapes))
     return mark_spec(chart)
 
 
@@ -421,7 +421,7 @@ def _baseline(series: NightSeries) -> list[Spec]:
     if series["baseline_tgs"] is None:
         return []
     data = pl.DataFrame(
-        {"tgs": [series["baseline_tgs"]], "what": [f"baseline, {series['baseline_name']}"]}
+        {"tgs": [series["baseline_tgs"]], "what": [f"baseline: {series['baseline_name']}"]}
     )
     return _rows(drawable(data))
 
@@ -435,7 +435,7 @@ def _changes(series: NightSeries, span: Span | None) -> list[Spec]:
         {
             "at": at.isoformat(),
             "text": _size(change),
-            "causes": "; ".join(change["causes"] or []) or "nothing that the logs say",
+            "causes": "; ".join(change["causes"] or []) or "no setup change in the logs",
             "late": _late(at, span),
             "row": place % 2,
         }
@@ -507,10 +507,10 @@ def overview(series: Sequence[NightSeries], points: pl.DataFrame) -> Spec:
     }
     return {
         "title": {
-            "text": "Every series over its nights",
-            "subtitle": ["TGS against the present level of each; the line is the level."],
+            "text": "TGS of every series over time",
+            "subtitle": ["Relative to the current level of the series. The line is the level."],
         },
-        "description": f"TGS of {len(rows)} series against their present level.",
+        "description": f"TGS of {len(rows)} series relative to their current level.",
         "datasets": {"glance": _rows(data)},
         "data": {"name": "glance"},
         "facet": {"row": {"field": "row", "type": "nominal", "sort": order, "title": None}},

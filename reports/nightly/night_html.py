@@ -47,12 +47,15 @@ from .night_report import (
     change_evidence,
     change_size,
     compare_command,
+    failure_label,
     format_day,
     headline,
     outcome_label,
+    run_names,
     series_doubts,
     signed_percent,
     standing,
+    standing_heading,
 )
 
 STATUS_FILE: Final = "status.js"
@@ -177,6 +180,7 @@ class NightView:
     alarm: bool
     new_changes: Sequence[ChangeView]
     standing: Sequence[ChangeView]
+    standing_heading: str
     past: Sequence[ChangeView]
     series: Sequence[SeriesView]
     shared: str
@@ -236,13 +240,13 @@ const status = window.fairmfuNightly;
 const failed = status && status.failed_at && new Date(status.failed_at) > made;
 if (failed) {
   const at = new Date(status.failed_at).toLocaleString("en-GB", {dateStyle: "long", timeStyle: "short"});
-  say("failed", `The nightly of ${at} failed: ${status.why}; below is the last good report.`);
+  say("failed", `The nightly of ${at} failed. This is the last good report. Reason: ${status.why}`);
 }
 if (hours > LATE) {
   const old = days === 1 ? "1 day" : `${days} days`;
   say("late", `This report is ${old} old` + (failed ? "." : ": the nightly has not run since."));
 } else if (hours < -1) {
-  say("late", "This report is dated ahead of this machine's clock.");
+  say("late", "The date of this report is later than the clock of this computer.");
 }
 """.replace("LATE", str(LATE_HOURS), 1)  # noqa: E501 - a script
 """Shows the page's age and the notice of `status.js`, as text and never as markup."""
@@ -259,9 +263,7 @@ def _night_view(digest: NightDigest) -> NightView:
             "series", as_dict=True, maintain_order=True
         ).items()
     }
-    past = [change for change in digest.changes if not change["new"] and not change["stands"]]
-    past.sort(key=lambda change: str(change["at"]), reverse=True)
-    unplaced = night.unplaced.sort("name", "run_id")
+    unplaced = _unplaced(night)
     fresh = unplaced.join(night.tonight.select("run_id"), on="run_id", how="semi")
     return NightView(
         sheet=Sheet(),
@@ -274,7 +276,8 @@ def _night_view(digest: NightDigest) -> NightView:
         alarm=bool(digest.regressions),
         new_changes=_changes([change for change in digest.changes if change["new"]], night),
         standing=_changes(standing(digest), night),
-        past=_changes(past, night),
+        standing_heading=standing_heading(standing(digest)),
+        past=_changes(_past(digest), night),
         series=[
             _series(row, place, points.get(row["series"]), night.at)
             for place, row in enumerate(digest.series)
@@ -283,7 +286,7 @@ def _night_view(digest: NightDigest) -> NightView:
         pinned=any(row["baseline_tgs"] is not None for row in digest.series),
         runs=[_run(run) for run in digest.runs],
         unfinished=[
-            (str(run["name"]), outcome_label(run), run["outcome_text"])
+            (run["label"], failure_label(run), run["outcome_text"])
             for run in bad_outcome_runs(digest)
         ],
         failed=[(row["path"], str(row["message"]).split("\n")) for row in digest.failed],
@@ -291,6 +294,18 @@ def _night_view(digest: NightDigest) -> NightView:
         unplaced_before=unplaced.join(fresh, on="run_id", how="anti").to_dicts(),
         threshold=percent(night.threshold) if night.threshold else "",
     )
+
+
+def _past(digest: NightDigest) -> list[NightChange]:
+    """Return changes of earlier nights that are no longer in effect, newest first."""
+    past = [change for change in digest.changes if not change["new"] and not change["stands"]]
+    return sorted(past, key=lambda change: str(change["at"]), reverse=True)
+
+
+def _unplaced(night: Night) -> pl.DataFrame:
+    """Return the runs in no series, with a unique `label`."""
+    label = pl.col("run_id").replace_strict(run_names(night), return_dtype=pl.String)
+    return night.unplaced.sort("name", "run_id").with_columns(label=label)
 
 
 def _changes(changes: Sequence[NightChange], night: Night) -> list[ChangeView]:
@@ -407,11 +422,12 @@ def _spark(row: NightSeries, points: pl.DataFrame | None) -> SparkView | None:
 
 def _history(row: NightSeries, points: pl.DataFrame) -> HistoryView:
     chart = history_charts.history(row, points)
-    spread = f" Runs of it spread by {percent(row['spread'])}." if row["spread"] is not None else ""
+    spread = row["spread"]
+    noise = "" if spread is None else f" Run-to-run standard deviation: {percent(spread)}."
     return HistoryView(
         doubts=series_doubts(row, points),
         chart=chart.spec if points.height > 1 else None,
-        note=f"{row['series']}. {count_noun(row['points'], 'run')}. {chart.thin}{spread}",
+        note=f"{row['series']}. {count_noun(row['points'], 'run')}. {chart.thin}{noise}",
     )
 
 

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import polars as pl
 
+from fairmfu.metrics.compare.change_points import MIN_POINTS
 from fairmfu.metrics.core.run_table import value_of
 
 from ..charts.charts import Spec
@@ -37,12 +38,13 @@ from .night_report import (
     compare_command,
     exit_code,
     failed_runs,
+    failure_label,
     format_day,
     headline,
     is_alarm,
-    outcome_label,
     series_doubts,
     standing,
+    standing_heading,
     suspect_clause,
 )
 
@@ -65,9 +67,11 @@ def markdown(night: Night) -> str:
     fresh = [bullet for bullet in bullets if bullet not in said.says]
     above = {change["series"] for change in found.regressions[:1]}
     others = [change for change in standing(found) if change["series"] not in above]
-    more = [
-        *_some([f"did not complete: {_crash(run)}" for run in bad_outcome_runs(found)]),
-        *_some([f"could not be read: {_not_read(row)}" for row in found.failed]),
+    failed = [
+        *_some([_crash(run) for run in bad_outcome_runs(found)]),
+        *_some([_not_read(row) for row in found.failed]),
+    ]
+    notes = [
         *_some([MARKDOWN_STYLE.plain(words) for words in night.comparison]),
         *_some([MARKDOWN_STYLE.plain(words) for words in night.notes]),
     ]
@@ -79,13 +83,15 @@ def markdown(night: Night) -> str:
         *([""] if said.notes else []),
         *(f"- {note}" for note in said.notes),
         *_section(
-            "Found tonight too" if len(fresh) < len(bullets) else "Found tonight",
+            "Also found tonight" if len(fresh) < len(bullets) else "Found tonight",
             _some(fresh, MAX_NEW_CHANGES),
         ),
         *_section(
-            "Still standing", _some([_bullet(c, night) for c in others], MAX_STANDING_CHANGES)
+            standing_heading(others),
+            _some([_bullet(c, night) for c in others], MAX_STANDING_CHANGES),
         ),
-        *_section("Also", more),
+        *_section("Failed runs and logs", failed),
+        *_section("Notes", notes),
         "",
         f"Formula {MARKDOWN_STYLE.plain(night.formula)}, "
         f"fairmfu {MARKDOWN_STYLE.plain(night.version)}."
@@ -101,7 +107,7 @@ def _evidence(digest: NightDigest) -> list[str]:
         return []
     told_by = change_evidence(worst, digest.night.at, digest.night.threshold, MARKDOWN_STYLE)
     command = compare_command(worst)
-    look = f" Look into it: `{command}`" if command else ""
+    look = f" Compare: `{command}`" if command else ""
     return ["", f"{told_by}{look}"]
 
 
@@ -128,12 +134,13 @@ def _crash(run: NightRun) -> str:
         if run["outcome_text"]
         else ""
     )
-    return f"{MARKDOWN_STYLE.plain(run['name'])} ({outcome_label(run)}){cause}"
+    return f"{MARKDOWN_STYLE.plain(run['label'])} ({failure_label(run)}){cause}"
 
 
 def _not_read(source: Mapping[str, Any]) -> str:
     why = str(source["message"]).partition("\n")[0]
-    return f"{MARKDOWN_STYLE.plain(source['path'])}: {MARKDOWN_STYLE.plain(why[:MAX_MESSAGE_TEXT])}"
+    path, why = (MARKDOWN_STYLE.plain(text) for text in (source["path"], why[:MAX_MESSAGE_TEXT]))
+    return f"{path} (unreadable): {why}"
 
 
 # --- JSON -----------------------------------------------------------------------------------
@@ -288,7 +295,8 @@ def _case(row: NightSeries, digest: NightDigest) -> ET.Element:
         about = {"type": "regression", "message": for_xml(loud[0])}
         ET.SubElement(case, "failure", about).text = for_xml("\n".join(loud))
     elif row["state"] == STATE_NEW:
-        ET.SubElement(case, "skipped", {"message": "too few runs to tell"})
+        message = f"not enough history: {row['points']:,} of {MIN_POINTS} runs needed"
+        ET.SubElement(case, "skipped", {"message": message})
     ET.SubElement(case, "system-out").text = for_xml(series_sentence(row, now))
     return case
 
@@ -298,8 +306,8 @@ def series_sentence(series: NightSeries, now: datetime) -> str:
     level = "no level yet" if series["level"] is None else f"{series['level']:,.0f} tokens/s/GPU"
     told_of = [change_clause(c, now) for c in series["changes"] if c["new"] or c["stands"]]
     doubt = [suspect_clause(series)] if series["suspect"] else []
-    since = "; ".join([*told_of, *doubt])
-    return f"{series['label']}: {series['state']}, {level}." + (f" {since}." if since else "")
+    state = f"{series['label']}: {series['state']}, {level}"
+    return ". ".join([state, *told_of, *doubt]) + "."
 
 
 def _error_case(name: str, kind: str, message: str) -> ET.Element:

@@ -220,7 +220,7 @@ class _Known:
             at=night.at,
             labels=labels,
             shared=shared,
-            names=own_names(night.points),
+            names=run_names(night),
             frameworks=_frameworks(night),
             levels=dict(night.series.select("series", "level").iter_rows()),
             pinned=_pinned(night),
@@ -348,9 +348,16 @@ def _silent_days(series: Row, now: datetime) -> int | None:
     return since.days if least < since < least + MAX_EXTRA_SILENCE else None
 
 
+def run_names(night: Night) -> dict[str, str]:
+    """Return a name per run_id: unique among all runs that the report may name."""
+    frames = (night.points, night.tonight, night.unplaced)
+    runs = pl.concat([frame.select("run_id", "name") for frame in frames])
+    return own_names(runs.unique("run_id", maintain_order=True))
+
+
 def _runs(night: Night) -> list[NightRun]:
     placed = night.points.select("run_id", "series", "level")
-    known = own_names(night.tonight)
+    known = run_names(night)
     runs = night.tonight.join(placed, on="run_id", how="left", maintain_order="left")
     against = runs.with_columns(against_level=pl.col("tgs") / pl.col("level")).drop("level")
     rows = [row | {"label": known[row["run_id"]]} for row in against.iter_rows(named=True)]
@@ -374,10 +381,14 @@ def format_day(moment: datetime | None, now: datetime | None = None) -> str:
 
 
 def join_some(words: Sequence[str]) -> str:
-    """Return "a, b and c"; beyond MAX_NAMED_ITEMS, the first ones and a count."""
+    """Return "a; b; c"; beyond MAX_NAMED_ITEMS, the first ones and a count.
+
+    Separated by semicolons, because names of series and reasons contain commas.
+    """
     if len(words) <= MAX_NAMED_ITEMS:
-        return join_words(words)
-    return join_words([*words[: MAX_NAMED_ITEMS - 1], f"{len(words) - MAX_NAMED_ITEMS + 1:,} more"])
+        return "; ".join(words)
+    more = f"{len(words) - MAX_NAMED_ITEMS + 1:,} more"
+    return "; ".join([*words[: MAX_NAMED_ITEMS - 1], more])
 
 
 def signed_percent(ratio: float | None) -> str:
@@ -421,9 +432,9 @@ def change_size(change: NightChange, style: Style = PLAIN_STYLE) -> str:
 
 
 def change_causes(change: NightChange) -> str:
-    """Return simultaneous setup changes: `with version 0.2.1 -> 0.2.2`; may be empty."""
+    """Return the setup changes at the same time, as the end of a clause."""
     causes = change["causes"] or []
-    return f", with {join_some(causes)}" if causes else ""
+    return f"; changed at the same time: {join_some(causes)}" if causes else ""
 
 
 def change_clause(change: NightChange, now: datetime, style: Style = PLAIN_STYLE) -> str:
@@ -439,22 +450,24 @@ def change_evidence(
     change: NightChange, now: datetime, threshold: float, style: Style = PLAIN_STYLE
 ) -> str:
     """Return levels, the runs on both sides and the confirming run, in a sentence."""
-    levels = f"{change['before']:,.0f} to {change['after']:,.0f} tokens/s/GPU"
+    before, after = f"{change['before']:,.0f}", f"{change['after']:,.0f}"
     plain = style.plain
+    before_run = plain(change["before_run"])
     if change["against"] == BASELINE:
-        words = [f"{levels}; pinned is {plain(change['before_run'])}"]
+        words = [f"Baseline {before_run}: {before} tokens/s/GPU", f"now {after}"]
     else:
-        words = [f"{levels}; first seen in {plain(change['run'])}"]
-        words.append(f"last before it {plain(change['before_run'])}")
+        words = [f"From {before} to {after} tokens/s/GPU"]
+        words.append(f"last run before: {before_run}")
+        words.append(f"first run after: {plain(change['run'])}")
     if change["found_by"] is not None:
         sure = "the same run" if change["found_by"] == change["run_id"] else change["found_run"]
-        words.append(f"made sure by {plain(str(sure))} on {format_day(change['found_at'], now)}")
+        words.append(f"confirmed on {format_day(change['found_at'], now)} by {plain(str(sure))}")
     words.append(f"{count_noun(change['points_after'], 'run')} since")
     if not change["causes"] and change["against"] != BASELINE:
-        words.append("nothing that the logs say changed with it")
+        words.append("the logs show no setup change at that point")
     if not change["counts"]:
         words.append(f"below the threshold of {percent(threshold)}, so it does not count")
-    return ", ".join(words) + "."
+    return "; ".join(words) + "."
 
 
 def compare_command(change: NightChange) -> str | None:
@@ -469,15 +482,19 @@ def outcome_label(run: Row) -> str:
     return OUTCOME_LABELS.get(run["outcome"] or "", "unknown")
 
 
+def failure_label(run: Row) -> str:
+    """Return framework and outcome of a run, such as `xtuner, crashed`."""
+    return ", ".join(filter(None, (run["framework"], outcome_label(run))))
+
+
 # --- the sentences ------------------------------------------------------------------------
 
 
 def headline(digest: NightDigest, style: Style = PLAIN_STYLE) -> Verdict:
     """Return the first sentence of the report, and its notes."""
     news = _news(digest, style)
-    tonight = _tonight(digest)
     notes = [
-        "" if news is None else f"{tonight}.",
+        "" if news is None else _tonight(digest),
         _lost_baselines(digest, style),
         _others(digest),
         _standing(digest, style),
@@ -488,15 +505,16 @@ def headline(digest: NightDigest, style: Style = PLAIN_STYLE) -> Verdict:
         _silent_series(digest, style),
         _mixed(digest, style),
     ]
-    first = f"{_nothing(digest)} {tonight}." if news is None else news
+    first = _no_news(digest) if news is None else news
     if failed := _failed(digest, style):
         first = f"{failed} {first}"
     return Verdict("", first, tuple(note for note in notes if note))
 
 
 def brief_headline(digest: NightDigest) -> str:
-    """Return the first sentence in brief: `1 regression tonight`, `No change tonight`."""
-    return re.split(r"[:.,]", _news(digest, PLAIN_STYLE) or _nothing(digest), maxsplit=1)[0]
+    """Return the first sentence in brief, such as `1 regression tonight`."""
+    says = _news(digest, PLAIN_STYLE) or _no_news(digest)
+    return re.split(r"[:.,](?:\s|$)", says, maxsplit=1)[0]
 
 
 def _news(digest: NightDigest, style: Style) -> str | None:
@@ -527,45 +545,67 @@ def _lead(changes: Sequence[NightChange], now: datetime, style: Style) -> str:
     return f"{': ' if one else ', the largest: '}{change_clause(changes[0], now, style)}."
 
 
-def _nothing(digest: NightDigest) -> str:
+def _no_news(digest: NightDigest) -> str:
+    """Return the first sentences of a night without a change that counts."""
+    ran = [row for row in digest.series if row["ran"]]
+    runs = f"{count_noun(len(digest.runs), 'run')} tonight."
+    first = "No new speed change."
     if not digest.runs:
-        return "No new run tonight."
-    if not digest.series:
-        return "Nothing is watched yet: no run is in a series."
-    if all(row["state"] == STATE_NEW for row in digest.series):
-        return "Too early to tell."
-    if any(change["new"] for change in digest.changes):
-        return f"No change above the threshold of {percent(digest.night.threshold)} tonight."
-    return "No sure change tonight." if suspects(digest) else "No change tonight."
+        first = "No new run tonight."
+    elif any(change["new"] for change in digest.changes):
+        first = f"No new speed change above the threshold of {percent(digest.night.threshold)}."
+    elif suspects(digest):
+        first = "No new confirmed speed change."
+    elif not ran:
+        first = "Nothing to compare."
+    elif all(row["state"] == STATE_NEW for row in digest.series):
+        return f"{_history_needed(digest.series)} {runs}"
+    elif not any(row["state"] == STATE_NEW for row in ran):
+        return f"No new speed change in {_ran(digest)}. {runs}"
+    return f"{first} {_tonight(digest)}"
+
+
+def _history_needed(series: Sequence[NightSeries]) -> str:
+    most = max(row["points"] for row in series)
+    who = "" if len(series) == 1 else f"the longest of {len(series):,} series has "
+    return f"Not enough history: {who}{most:,} of {MIN_POINTS} runs needed."
+
+
+def _ran(digest: NightDigest) -> str:
+    """Return the series with a run of tonight, in words."""
+    ran, every = sum(row["ran"] for row in digest.series), len(digest.series)
+    if ran == every:
+        return "the only series" if every == 1 else f"any of the {every:,} series"
+    outcomes = {run["outcome"] for run in digest.runs if run["series"] is not None}
+    how = "that finished" if outcomes == {"completed"} else "measured tonight"
+    return f"the {ran:,} of {every:,} series {how}"
 
 
 def _tonight(digest: NightDigest) -> str:
-    """Return how many runs of how many series, and how many are unchanged."""
+    """Return the number of runs and series tonight, and of series by news."""
     ran = [row for row in digest.series if row["ran"]]
+    every = count_noun(len(digest.series), "series")
     if not digest.runs:
-        return f"{count_noun(len(digest.series), 'series')} in the history"
-    of = count_noun(len(digest.series), "series")
-    series = of if len(ran) == len(digest.series) else f"{len(ran):,} of {of}"
-    text = f"{count_noun(len(digest.runs), 'run')}, {series if ran else 'in no series'}"
+        return f"{every} in the history."
+    text = f"{count_noun(len(digest.runs), 'run')} tonight"
     if not ran:
-        return text
-    fresh = sum(row["state"] == STATE_NEW for row in ran)
+        return f"{text}, in no series."
+    few = sum(row["state"] == STATE_NEW for row in ran)
     doubt = sum(bool(row["suspect"]) for row in ran if row["state"] != STATE_NEW)
     moved = sum(
         any(c["new"] for c in row["changes"])
         for row in ran
         if row["state"] != STATE_NEW and not row["suspect"]
     )
-    if fresh == len(ran):
-        return f"{text}, {'none' if fresh > 1 else 'not'} with the {MIN_POINTS} runs that it takes"
-    calm = len(ran) - fresh - doubt - moved
-    if calm == len(ran):
-        return f"{text}, {'all ' if calm > 1 else ''}within {'their' if calm > 1 else 'its'} noise"
-    parts = [f"{calm:,} within {'their' if calm > 1 else 'its'} noise"] if calm else []
-    parts += [f"{moved:,} changed"] if moved else []
-    parts += [f"{doubt:,} suspect"] if doubt else []
-    parts += [f"{fresh:,} with too few runs to tell"] if fresh else []
-    return f"{text}: {', '.join(parts)}"
+    counts = {
+        "unchanged": len(ran) - few - doubt - moved,
+        "changed": moved,
+        "suspect": doubt,
+        "with too few runs": few,
+    }
+    parts = ", ".join(f"{n:,} {words}" for words, n in counts.items() if n)
+    series = every if len(ran) == len(digest.series) else f"{len(ran):,} of {every}"
+    return f"{text} in {series}: {parts}."
 
 
 def _others(digest: NightDigest) -> str:
@@ -587,6 +627,12 @@ def standing(digest: NightDigest) -> list[NightChange]:
     return [change for change in digest.changes if change["stands"] and not change["new"]]
 
 
+def standing_heading(changes: Sequence[NightChange]) -> str:
+    """Return the heading of changes of earlier nights."""
+    bad = all(change["kind"] == REGRESSION for change in changes)
+    return "Open regressions" if bad else "Earlier changes still in effect"
+
+
 def _standing(digest: NightDigest, style: Style) -> str:
     fresh = {c["series"] for c in digest.changes if c["new"] or is_alarm(c)}
     old = [c for c in standing(digest) if c["series"] not in fresh]
@@ -594,13 +640,9 @@ def _standing(digest: NightDigest, style: Style) -> str:
     if not down:
         return ""
     n = len({c["series"] for c in down})
-    below = len({c["series"] for c in down if c["against"] == BASELINE})
-    of_them = f", {below:,} of them below a baseline" if below else ""
     verb = "is" if n == 1 else "are"
     named = join_some([style.plain(label) for label in dict.fromkeys(c["label"] for c in down)])
-    return (
-        f"{count_noun(n, 'series')} {verb} still slower, since an earlier night{of_them}: {named}."
-    )
+    return f"{count_noun(n, 'series')} {verb} still slower after an earlier regression: {named}."
 
 
 def suspects(digest: NightDigest) -> list[NightSeries]:
@@ -621,10 +663,7 @@ def _suspects(digest: NightDigest, style: Style) -> str:
     doubt = [suspect_clause(row, style) for row in suspects(digest)]
     if not doubt:
         return ""
-    named = "; ".join(doubt[:MAX_NAMED_ITEMS]) + (
-        f"; {len(doubt) - MAX_NAMED_ITEMS} more" if doubt[MAX_NAMED_ITEMS:] else ""
-    )
-    return f"Suspect until a second run: {named}."
+    return f"Suspect until another run confirms it: {join_some(doubt)}."
 
 
 def bad_outcome_runs(digest: NightDigest) -> list[NightRun]:
@@ -642,14 +681,14 @@ def _failed(digest: NightDigest, style: Style) -> str:
     if not bad:
         return ""
     return (
-        f"{count_noun(len(bad), 'run')} could not be analysed, a fault of fairmfu that no other "
-        f"run depends on: {join_some(bad)}. Please report it with the log."
+        f"{count_noun(len(bad), 'run')} could not be analysed because of a bug in fairmfu: "
+        f"{join_some(bad)}. Other runs are not affected. Please report it with the log."
     )
 
 
 def _ended_badly(digest: NightDigest, style: Style) -> str:
     bad = [
-        f"{style.plain(run['label'])} ({outcome_label(run)})" for run in bad_outcome_runs(digest)
+        style.plain(f"{run['label']} ({failure_label(run)})") for run in bad_outcome_runs(digest)
     ]
     return f"{count_noun(len(bad), 'run')} did not complete: {join_some(bad)}." if bad else ""
 
@@ -680,21 +719,23 @@ def _not_watched(digest: NightDigest, style: Style) -> str:
     one = len(left) == 1
     which = join_some(named) if len(left) <= MAX_NAMED_ITEMS else "the report says why"
     return (
-        f"{count_noun(len(left), 'run')} of tonight {'is' if one else 'are'} in no series, "
-        f"so nothing watches {'it' if one else 'them'}: {which}."
+        f"{count_noun(len(left), 'run')} tonight {'is' if one else 'are'} in no series, "
+        f"so {'its' if one else 'their'} speed is not tracked: {which}."
     )
 
 
 def _lost_baselines(digest: NightDigest, style: Style) -> str:
-    """Return pinned runs with a rate but no series, whose comparison is lost."""
+    """Return a note on pinned runs with a rate but no series."""
     lost = digest.night.unplaced.filter(pl.col("why") == BASELINE_WITHOUT_SERIES)["name"].to_list()
     if not lost:
         return ""
-    verb = style.strong(f"{'holds' if len(lost) == 1 else 'hold'} no more")
+    one = len(lost) == 1
+    verb = style.strong(f"{'is' if one else 'are'} not checked")
+    why = "its run is" if one else "their runs are"
     named = join_some([style.plain(name) for name in lost])
     return (
-        f"{count_noun(len(lost), 'baseline')} {verb}, of a run that is in no series: {named}. "
-        "Pin another one, or take it back: fairmfu baseline -h."
+        f"{count_noun(len(lost), 'baseline')} {verb}, because {why} in no series: {named}. "
+        "Fix: set another run as baseline, or remove the baseline (fairmfu baseline -h)."
     )
 
 
@@ -702,13 +743,11 @@ def _silent_series(digest: NightDigest, style: Style) -> str:
     late = [row for row in digest.series if row["silent"] is not None]
     if not late:
         return ""
-    named = join_some(
-        [
-            f"{style.plain(row['label'])} ({count_noun(not_null(row['silent']), 'day')})"
-            for row in late
-        ]
-    )
-    return f"{count_noun(len(late), 'series')} without a run for longer than usual: {named}."
+    ages = [f"newest run {count_noun(not_null(row['silent']), 'day')} old" for row in late]
+    labels = [style.plain(row["label"]) for row in late]
+    named = join_some([f"{label} ({age})" for label, age in zip(labels, ages, strict=True)])
+    have = "has" if len(late) == 1 else "have"
+    return f"{count_noun(len(late), 'job')} {have} stopped reporting: {named}."
 
 
 def _mixed(digest: NightDigest, style: Style) -> str:
@@ -716,7 +755,7 @@ def _mixed(digest: NightDigest, style: Style) -> str:
     if not mixed:
         return ""
     named = join_some([style.plain(row["label"]) for row in mixed])
-    return f"MFU by more than one formula in {count_noun(len(mixed), 'series')}: {named}."
+    return f"MFU comes from several formulas in {count_noun(len(mixed), 'series')}: {named}."
 
 
 def formula_dates(points: pl.DataFrame) -> list[str]:
@@ -739,15 +778,15 @@ def series_doubts(series: NightSeries, points: pl.DataFrame) -> list[str]:
     found = []
     if len(series["formulas"] or []) > 1:
         found.append(
-            "MFU is by more than one formula, so a step of MFU between them is no step of speed: "
-            f"{'; '.join(formula_dates(points))}. fairmfu rescore makes all of them anew; TGS "
-            "does not depend on the formula."
+            "MFU comes from several formulas, so an MFU step between them is not a speed change: "
+            f"{'; '.join(formula_dates(points))}. TGS does not depend on the formula. "
+            "Fix: fairmfu rescore."
         )
     if len(series["peaks"] or []) > 1:
-        found.append("MFU is by more than one table of peaks; fairmfu rescore makes them anew.")
+        found.append("MFU comes from several peak tables. Fix: fairmfu rescore.")
     if series["setups"]:
         found.append(
-            f"Some settings go back and forth ({'; '.join(series['setups'])}), so this series "
-            'seems to hold several jobs: split it with "by" in fairmfu.toml.'
+            "This series seems to mix several jobs: some facts go back and forth "
+            f'({"; ".join(series["setups"])}). Fix: split the series with "by" in fairmfu.toml.'
         )
     return found

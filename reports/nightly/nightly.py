@@ -179,9 +179,7 @@ class _Tonight:
         return cls(runs, shown, analysis, outcomes)
 
 
-NO_LOG_HINT: Final = (
-    "No file there is a log of a known format: fairmfu ingest FILE says why one is not."
-)
+NO_LOG_HINT: Final = "No file has a known log format. To see why: fairmfu ingest FILE."
 
 
 class NothingReadError(FairmfuError):
@@ -213,7 +211,7 @@ def nightly(order: NightlyOrder) -> tuple[Night, int]:
 
 def _unwritten(out: Path, error: OSError) -> str:
     why, todo = explain_write_error(error, "--out")
-    return f"{out}: {why}; the last good report is as it was. {todo}"
+    return f"{out}: {why}; the last good report is unchanged. {todo}"
 
 
 def _failed(out: Path, diary: _Diary, error: BaseException) -> None:
@@ -268,13 +266,20 @@ def _read(order: NightlyOrder, diary: _Diary) -> list[Outcome]:
             diary.write(one.message)
         elif one.status == "passed" and one.message:
             diary.write(one.skipped_message)
-    diary.write(", ".join(f"{n:,} {status}" for status, n in sorted(counts.items())) or "no source")
+    diary.write(_counts_text(counts))
     if counts.keys() <= {"failed", "passed"}:
         why = "; ".join(one.message for one in outcomes if one.status == "failed")
         raise NothingReadError(f"none of the sources could be read. {why or NO_LOG_HINT}")
     for words in order.unmatched(one.path for one in outcomes):
         diary.note(words)
     return outcomes
+
+
+def _counts_text(counts: Mapping[str, int]) -> str:
+    """Return the number of sources per status; counts: by `Outcome.status`."""
+    words = {"passed": "skipped"}
+    parts = [f"{n:,} {words.get(status, status)}" for status, n in sorted(counts.items())]
+    return ", ".join(parts) or "no source"
 
 
 def _night_and_news(
@@ -327,8 +332,8 @@ def _note_outdated_metrics(order: NightlyOrder, state: MetricsState, diary: _Dia
     if old.height:
         why = old["why"].value_counts(sort=True).row(0)[0]
         diary.note(
-            f"{old.height:,} runs are as an earlier fairmfu computed them ({why}). "
-            "Make them anew with: fairmfu rescore"
+            f"{count_noun(old.height, 'run')} {'has' if old.height == 1 else 'have'} metrics of an "
+            f"earlier fairmfu ({why}). Fix: fairmfu rescore."
         )
 
 
@@ -374,9 +379,9 @@ def _note_clock_setback(nights: pl.DataFrame, diary: _Diary) -> None:
     last = nights["at"].max()
     if isinstance(last, datetime) and last > utc_now():
         diary.note(
-            f"The clock says {utc_now():%Y-%m-%d %H:%M} UTC, before the last report of "
-            f"{last:%Y-%m-%d %H:%M} UTC: it was set back. Logs are dated by their own stamps; only "
-            "those without any are ordered by this clock."
+            f"The clock was set back: it shows {utc_now():%Y-%m-%d %H:%M} UTC, and the last report "
+            f"is of {last:%Y-%m-%d %H:%M} UTC. Only logs without timestamps are affected: they are "
+            "ordered by this clock."
         )
 
 
@@ -388,7 +393,7 @@ def _note_overridden_logs(tonight: pl.DataFrame, diary: _Diary) -> None:
     if clash.height:
         of, (name, words) = count_noun(clash["name"].n_unique(), "run"), clash.row(0)
         diary.note(
-            f"{CONFIG_NAME} gives {of} of tonight other facts than the log, such as {name}: {words}"
+            f"{CONFIG_NAME} overrides the log's facts in {of} tonight, such as {name}: {words}"
         )
 
 
@@ -444,7 +449,7 @@ def _news(
     if old := changes.filter(~pl.col("new")).height:
         many = count_noun(old, "earlier change")
         are = "is" if old == 1 else "are"
-        diary.note(f"First night of these series: {many} of the history {are} listed, not news.")
+        diary.note(f"First night of these series: {many} {are} listed but not reported as new.")
     return changes, told_now
 
 

@@ -50,14 +50,14 @@ CHARTS: Final = (
     NamedChart(
         "comparison",
         "a group",
-        "TGS and MFU of like-for-like runs with 95 % intervals, logged beside recomputed",
-        "two runs that are like for like",
+        "TGS and MFU of like-for-like runs with 95 % intervals, ours and logged",
+        "two like-for-like runs",
     ),
     NamedChart(
         "waterfall",
         "one run",
-        "from the figure that the log prints to ours, factor by factor",
-        "a figure in the log that leads to ours",
+        "from the logged figure to ours, factor by factor",
+        "a logged figure and one of ours",
     ),
     NamedChart(
         "course",
@@ -68,8 +68,8 @@ CHARTS: Final = (
     NamedChart(
         "step_times",
         "one run",
-        "how long steps took, steady ones against those left out",
-        "step lines that tell seconds per step",
+        "distribution of step times: steady steps, and those left out",
+        "step lines with seconds per step",
     ),
     NamedChart(
         "ranks",
@@ -80,8 +80,8 @@ CHARTS: Final = (
     NamedChart(
         "time_lost",
         "one run",
-        "wall time that was not steady training, by cause",
-        "a steady pace and time that went elsewhere",
+        "wall time outside steady training, by cause",
+        "a steady speed, and time lost to known causes",
     ),
     NamedChart(
         "operators",
@@ -116,14 +116,14 @@ CHARTS: Final = (
     NamedChart(
         "mfu_by_precision",
         "all runs",
-        "MFU by number format",
-        "runs with an MFU in two or more number formats",
+        "MFU by precision",
+        "runs with an MFU in two or more precisions",
     ),
     NamedChart(
         "mfu_by_recompute",
         "all runs",
-        "MFU by what is recomputed",
-        "runs with an MFU and two or more kinds of recomputation",
+        "MFU by activation checkpointing",
+        "runs with an MFU and two or more kinds of activation checkpointing",
     ),
 )
 """All charts of `fairmfu chart`, in listing order."""
@@ -147,7 +147,7 @@ def find_chart(name: str) -> NamedChart:
         every = [chart.name for chart in CHARTS]
         near = get_close_matches(name, every, n=3, cutoff=0.4)
         hint = f" Nearest: {', '.join(near)}." if near else ""
-        raise NotDrawnError(f"No chart is called {name!r}.{hint} See: fairmfu chart --list")
+        raise NotDrawnError(f"Unknown chart: {name!r}.{hint} List all: fairmfu chart --list")
     return found
 
 
@@ -157,14 +157,14 @@ def check(chart: NamedChart, metrics: pl.DataFrame) -> None:
     metrics: columns run_id and name of the runs to draw
     """
     if metrics.is_empty():
-        raise NotDrawnError("The store holds no run. Read some with: fairmfu ingest LOG...")
+        raise NotDrawnError("The store has no runs. Read logs first: fairmfu ingest LOG...")
     if chart.of != "one run" or metrics.height == 1:
         return
     labels = list(unique_names(metrics).values())
     more = f" and {len(labels) - MAX_NAMED_LABELS:,} more" if len(labels) > MAX_NAMED_LABELS else ""
     raise NotDrawnError(
-        f"{chart.name} shows one run, of {len(labels):,}: give a RUN. "
-        f"There are: {', '.join(labels[:MAX_NAMED_LABELS])}{more}."
+        f"{chart.name} shows one run, and there are {len(labels):,}. Give one as RUN: "
+        f"{', '.join(labels[:MAX_NAMED_LABELS])}{more}."
     )
 
 
@@ -201,7 +201,7 @@ def draw(
 
 def _one_of(name: str, value: str, choices: Sequence[str]) -> None:
     if value not in choices:
-        raise ValueError(f"{name}={value!r}: it is {' or '.join(choices)}.")
+        raise ValueError(f"{name}={value!r}: must be {' or '.join(choices)}.")
 
 
 def figure_key(chart: NamedChart, content: ReportContent) -> str:
@@ -215,10 +215,10 @@ def figure_key(chart: NamedChart, content: ReportContent) -> str:
 
 def _why_not(chart: NamedChart, content: ReportContent) -> str:
     """Return the required data of a chart, and the part that these runs lack."""
-    says = f"{chart.name}: nothing to draw. It takes {chart.takes}"
+    says = f"{chart.name}: nothing to draw. It needs {chart.takes}"
     if chart.of == "all runs" and len(content.rows) > 1:
         of = count_noun(len(content.rows), "run")
-        return f"{says}; of {of} none or too few have that.{_lacking(content)}"
+        return f"{says}; too few of {of} have that.{_lacking(content)}"
     if chart.of == "a group":
         said = content.data["verdicts"][0]
         return f"{says}. {' '.join([said['says'], *said['notes']])}{_lacking(content)}"
@@ -235,12 +235,12 @@ def _lacking(content: ReportContent) -> str:
     if not missing and not facts:
         return ""
     said = f" Missing: {', '.join(missing or facts)}."
-    return f"{said} Give facts with: fairmfu set RUN NAME=VALUE" if facts else said
+    return f"{said} Set facts: fairmfu set RUN NAME=VALUE" if facts else said
 
 
 CONVENTION_LABELS: Final[Mapping[str, Mapping[str, str]]] = {
     "attention": {"exact": "exact attention", "full": "full attention"},
-    "peak": {"own": "peak of the run's own number formats", "bf16": "BF16 peak"},
+    "peak": {"own": "peak of the run's own precision", "bf16": "BF16 peak"},
 }
 """Words of a caption for the values of VIEW."""
 
@@ -258,7 +258,7 @@ def with_convention(figure: Figure) -> Figure:
     ]
     if not said:
         return figure
-    return replace(figure, notes=(*figure.notes, f"Drawn by: {', '.join(said)}."))
+    return replace(figure, notes=(*figure.notes, f"Convention: {', '.join(said)}."))
 
 
 PARAM_FIELDS: Final = {"attention": r"\b(attention|mfu|tflops)\b", "peak": r"\b(peak|mfu)\b"}
@@ -294,7 +294,7 @@ def chart_format(out: Path) -> str:
     kind = out.suffix.lower().removeprefix(".")
     if kind not in CHART_FORMATS:
         known = ", ".join(f".{one}" for one in CHART_FORMATS)
-        raise NotDrawnError(f"{out}: a chart ends in one of {known}. Give another --out.")
+        raise NotDrawnError(f"{out}: the suffix must be one of {known}. Rename --out.")
     return kind
 
 

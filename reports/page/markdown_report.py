@@ -106,8 +106,8 @@ def _head(content: ReportContent) -> str:
 
 
 SYNTHETIC_NOTE: Final = (
-    "**Synthetic** runs stand here, each marked so: their logs were composed, not run, and say "
-    "nothing of any framework's speed."
+    "**Synthetic** runs in this report are marked. Their logs were made up, so they say nothing "
+    "about any framework's speed."
 )
 
 
@@ -132,17 +132,15 @@ def _comparison(content: ReportContent, album: _Album) -> str:
         parts += [f"### {_safe(str(best['group']))}", picture, _figures(content, group)]
     parts += _rest(len(several), MAX_GROUPS, "group")
     if alone:
-        parts += ["### Runs that no other is like", _figures(content, alone)]
-    return (
-        "\n\n".join(["## The comparison", *filter(None, parts), CONVENTION_NOTE]) if parts else ""
-    )
+        parts += ["### Runs with nothing comparable", _figures(content, alone)]
+    return "\n\n".join(["## Comparison", *filter(None, parts), CONVENTION_NOTE]) if parts else ""
 
 
 CONVENTION_NOTE: Final = (
-    "*TGS: tokens/s/GPU in steady state with its 95 % interval. MFU: share of the dense peak; "
-    "exact attention counts the pairs that the mask leaves, full attention all; peak of the run's "
-    "own number formats where no other is named. What the log printed stands beside ours by exact "
-    "attention.*"
+    "*TGS: tokens/s/GPU in steady state with its 95 % interval. MFU: share of the dense peak in "
+    "the run's own precision, unless another peak is named. Exact attention counts only "
+    "token pairs that the mask allows, full attention all pairs. Ours beside a logged figure uses "
+    "exact attention.*"
 )
 
 
@@ -152,16 +150,16 @@ def _apart(content: ReportContent) -> str:
     runs = [content.data["runs"][run_id] for run_id in content.data["apart"]]
     columns: CellColumns = {
         "run": _name,
-        "why": lambda run: _safe("; ".join(run["not_ranked"])) or EMPTY_CELL,
-        "complete it with": lambda run: (
+        "reason": lambda run: _safe("; ".join(run["not_ranked"])) or EMPTY_CELL,
+        "missing facts": lambda run: (
             _safe(", ".join(one["name"] for one in run["complete_with"])) or EMPTY_CELL
         ),
     }
     meanings = [
         f"- {_safe(one['name'])}: {_safe(one['meaning'])}" for one in content.data["to_give"]
     ]
-    give = [f"Give facts with `fairmfu set RUN NAME=VALUE`:\n\n{chr(10).join(meanings)}"]
-    parts = ["## What cannot be compared", *_table(columns, runs), *(give if meanings else [])]
+    give = [f"Set missing facts with `fairmfu set RUN NAME=VALUE`:\n\n{chr(10).join(meanings)}"]
+    parts = ["## Not comparable, and why", *_table(columns, runs), *(give if meanings else [])]
     return "\n\n".join(parts)
 
 
@@ -172,10 +170,10 @@ def _disagreement(content: ReportContent, album: _Album) -> str:
         return ""
     columns: CellColumns = {
         "run": _name,
-        "the log printed": lambda run: _claimed(run, "logged"),
+        "logged": lambda run: _claimed(run, "logged"),
         "ours": lambda run: _claimed(run, "ours_exact_own"),
         "logged / ours": lambda run: _number(run["claim"]["ratio_exact_own"], ratio),
-        "own formula": lambda run: _safe(run["audit"]["word"]),
+        "framework's formula": lambda run: _safe(run["audit"]["word"]),
     }
     said = [f"- {_name(run)}: {_safe(run['words']['claim'])}" for run in runs[:MAX_EXPLAINED_LOGS]]
     said += [f"- {line}" for line in _rest(len(runs), MAX_EXPLAINED_LOGS, "log")]
@@ -189,7 +187,7 @@ def _across(content: ReportContent, album: _Album) -> str:
     charts = [chart for chart in chart_export.CHARTS if chart.of == "all runs"]
     drawn = [album.put(content, chart.name, "all runs") for chart in charts]
     found = [picture for picture in drawn if picture]
-    return "\n\n".join(["## Across the runs", *found]) if found else ""
+    return "\n\n".join(["## Across all runs", *found]) if found else ""
 
 
 def _courses(content: ReportContent, album: _Album) -> str:
@@ -219,7 +217,7 @@ def _words(run: Row) -> list[str]:
 
 def _eras(content: ReportContent) -> str:
     columns: CellColumns = {
-        "own formula": lambda era: _safe(era["name"]),
+        "formula": lambda era: _safe(era["name"]),
         "since": lambda era: _safe(era["since"] or EMPTY_CELL),
         "until": lambda era: _safe(era["until"] or EMPTY_CELL),
         "FLOPs per token": lambda era: _safe(era["formula"]),
@@ -228,15 +226,16 @@ def _eras(content: ReportContent) -> str:
     }
     if not content.data["eras"]:
         return ""
-    return "\n\n".join(["## The frameworks' own formulas", *_table(columns, content.data["eras"])])
+    return "\n\n".join(["## Formulas of the frameworks", *_table(columns, content.data["eras"])])
 
 
 METHOD_MARKDOWN: Final = (
-    "## Method\n\nOne formula, {formula}, for all: FLOPs of every matrix product, forward and "
-    "twice backward, from the model's shape; recomputation is not work; MFU = TGS x FLOPs per "
-    "token / dense peak of the device. TGS is tokens over time, each summed over the steady "
-    "windows. What a log prints of its own speed enters nothing of ours. `fairmfu report` writes "
-    "the page with every number's origin, `fairmfu explain RUN` the formula with a run's numbers."
+    "## Method\n\nOne formula, {formula}, for all runs: MFU = TGS x FLOPs per token / dense peak "
+    "of the GPU. TGS is tokens over time, each summed over the steady windows. FLOPs are those of "
+    "every matrix product from the model's shape: forward once, backward twice as many. The second "
+    "forward of activation checkpointing does not count. Logged MFU and TFLOP/s are not used in "
+    "our formula. `fairmfu report` writes a page with the origin of every number. `fairmfu explain "
+    "RUN` shows the formula with a run's numbers."
 )
 
 
@@ -256,18 +255,18 @@ def _figures(content: ReportContent, group: Sequence[Row]) -> str:
         "TGS": lambda run: _number(run["tgs"], count),
         "95 % interval": _interval,
         "doubt": lambda run: _safe(short_doubt(run["doubts"]) or EMPTY_CELL),
-        "of best setup": lambda run: _number(run["relative_tgs"], percent),
+        "relative to best": lambda run: _number(run["relative_tgs"], percent),
         "MFU exact attention": lambda run: _number(run["mfu_exact_own"], percent),
         "MFU full attention": lambda run: _number(run["mfu_full_own"], percent),
         "MFU exact, BF16 peak": lambda run: _number(run["mfu_exact_bf16"], percent),
         "MFU full, BF16 peak": lambda run: _number(run["mfu_full_bf16"], percent),
-        "the log printed": lambda run: _claimed(run, "logged"),
+        "logged": lambda run: _claimed(run, "logged"),
         "ours": lambda run: _claimed(run, "ours_exact_own"),
         "logged / ours": lambda run: _number((run["claim"] or {}).get("ratio_exact_own"), ratio),
-        "# by logs": lambda run: _number(run["logged_rank"], str),
+        "rank by logged figures": lambda run: _number(run["logged_rank"], str),
     }
     if len(runs) == 1 or all(run["rank"] == 1 for run in runs):
-        for heading in ("#", "of best setup", "# by logs"):
+        for heading in ("#", "relative to best", "rank by logged figures"):
             del columns[heading]
     if all(run[f"mfu_{a}_own"] == run[f"mfu_{a}_bf16"] for run in runs for a in ("exact", "full")):
         del columns["MFU exact, BF16 peak"], columns["MFU full, BF16 peak"]

@@ -50,11 +50,13 @@ def report_format(out: Path, kind: str | None = None) -> str:
     """
     end = out.suffix.removeprefix(".")
     if kind and end in REPORT_FORMATS and end != kind:
-        raise UnknownKindError(f"{out}: ends as {end}, and --format says {kind}: leave one out")
+        raise UnknownKindError(
+            f"{out}: suffix .{end} contradicts --format {kind}. Leave out --format."
+        )
     kind = kind or end
     if kind not in REPORT_FORMATS:
         ends = ", ".join(f".{one}" for one in REPORT_FORMATS)
-        raise UnknownKindError(f"{out}: a report ends in one of {ends}; or say which: --format")
+        raise UnknownKindError(f"{out}: the suffix must be one of {ends}. Or give --format.")
     return kind
 
 
@@ -89,4 +91,4 @@ def write_file(out: Path, data: bytes) -> None:
         replace_file(out, data)
     except OSError as error:
         why, todo = explain_write_error(error, "--out")
-        raise FairmfuError(f"{out}: {why}; what stood there before is as it was. {todo}") from error
+        raise FairmfuError(f"{out}: {why}. An earlier file there is unchanged. {todo}") from error

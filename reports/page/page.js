@@ -177,7 +177,7 @@ function bytesOf(base64) {
 
 async function unzipped(base64) {
   if (!("DecompressionStream" in window)) {
-    throw new Error("this browser is too old to unpack it (it lacks DecompressionStream)");
+    throw new Error("this browser is too old to unpack it (no DecompressionStream). Use a newer browser");
   }
   const stream = new Blob([bytesOf(base64)]).stream().pipeThrough(new DecompressionStream("gzip"));
   return new Response(stream).text();
@@ -202,7 +202,7 @@ async function unpack(fold) {
     mark(fold);
     look(fold);
   } catch (error) {
-    fold.append(warning(`This part could not be opened: ${error.message}.`));
+    fold.append(warning(`This section could not be opened: ${error.message}.`));
   }
   fold.ariaBusy = null;
 }

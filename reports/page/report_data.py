@@ -336,15 +336,15 @@ def _no_verdict(
     if len(rows) == 2:  # noqa: PLR2004 - a pair
         return pair_verdict(rows[0], rows[1], style)
     if not rows:
-        return Verdict("", "The store holds no run.", ("Read some with: fairmfu ingest LOG…",))
+        return Verdict("", "The store has no runs.", ("Read logs first: fairmfu ingest LOG…",))
     if not alone:
         says, helps = no_ranking_reason(rows)
         return Verdict("", says, (f"{helps}.",))
     if len(rows) == 1:
         return group_verdict(alone[0], style)
-    says = "No two runs are like for like, so none is faster than another."
+    says = "No two runs are like for like, so no run is faster than another."
     of = count_noun(len(rows), "run")
-    return Verdict("", says, (f"{len(alone)} of {of} can be ranked, each in a group of its own.",))
+    return Verdict("", says, (f"{len(alone)} of {of} can be ranked, each alone in its group.",))
 
 
 def _verdict_json(verdict: Verdict) -> Json:
@@ -548,7 +548,9 @@ def _called(row: ComparisonRow) -> str:
 
 def _example(name: str) -> str:
     """Return the placeholder after the = of a command."""
-    return "/".join(FACT_NAMES[name].choices) or "…"
+    fact = FACT_NAMES[name]
+    choices = ("true", "false") if fact.kind == "bool" else fact.choices
+    return "/".join(choices) or "…"
 
 
 def _claim(row: ComparisonRow, card: Json) -> Json | None:
@@ -674,8 +676,8 @@ def _figures(
 def _logged(alone: Sequence[ComparisonRow]) -> Figure:
     """Return the chart of logged and our figures, for runs that do not compare."""
     figure = charts.comparison(alone)
-    more = "Compare the two marks of a row, not one row with another."
-    title = "What each log printed, and what it is"
+    more = "Compare the two marks within a row, not different rows."
+    title = "Logged and ours"
     return replace(figure, title=title, notes=(more, *figure.notes))
 
 

@@ -166,7 +166,7 @@ def rescore_all(
         if found.rescored is not None:
             store_metrics(store, found)
             done += found.rescored.rows.height
-            report_progress(f"{done:,} runs computed, of {len(old):,} that were outdated")
+            report_progress(f"Recomputed {done:,} of {len(old):,} outdated runs")
     return done
 
 

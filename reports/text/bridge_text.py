@@ -11,12 +11,11 @@ from typing import Any, Final
 
 import polars as pl
 
-from fairmfu.ingest.core.schema import FACT_NAMES
 from fairmfu.metrics.audit.audit import Audit
 from fairmfu.metrics.audit.bridge import Bridge, Factor
 from fairmfu.metrics.core.run_table import MetricsRow, value_of
 
-from .summary import MIN_VISIBLE_CHANGE, format_factor
+from .summary import MIN_VISIBLE_CHANGE, format_factor, not_compared_reason
 from .verdict import count_noun
 
 __all__ = [
@@ -110,7 +109,7 @@ def bridge_frame(bridge: Bridge) -> pl.DataFrame:
         words
     """
     rows: list[dict[str, Any]] = [
-        {"kind": STEP_LOGGED, "what": "what the log printed (median)", "after": bridge.logged}
+        {"kind": STEP_LOGGED, "what": "logged (median)", "after": bridge.logged}
     ]
     value = bridge.logged
     for factor in bridge.factors:
@@ -123,7 +122,7 @@ def bridge_frame(bridge: Bridge) -> pl.DataFrame:
     rows += [
         {
             "kind": STEP_UNEXPLAINED,
-            "what": "unexplained" + (": the print's rounding" if bridge.explained else ""),
+            "what": "rounding of the logged figure" if bridge.explained else "unexplained",
             "factor": 1 / bridge.unexplained,
             "before": value,
             "after": bridge.ours,
@@ -153,8 +152,8 @@ def audit_verdict(audit: Audit) -> tuple[str, str]:
     if audit.era is None or audit.reproduced is None:
         return "not compared", f"{_why(audit)}."
     if audit.reproduced:
-        return "reproduced", f"{audit.era.name} gives this, digit by digit, {_lines(audit)}."
-    told = f"{audit.era.name} gives this {_lines(audit)}. {_nearest(audit)}"
+        return "reproduced", f"{audit.era.name} reproduces every digit {_lines(audit)}."
+    told = f"{audit.era.name} reproduces it only {_lines(audit)}. {_nearest(audit)}"
     return "not reproduced", told
 
 
@@ -162,14 +161,14 @@ def claim_sentence(row: MetricsRow, audit: Audit, bridges: Sequence[Bridge]) -> 
     """Return the logged figure with its formula, ours, and the reasons for the gap."""
     said = _logged_figure(row, audit, bridges)
     if not said:
-        return "The log prints no MFU, TFLOP/s or TGS of its own in a steady window."
+        return "The log prints no MFU, TFLOP/s or TGS in a steady window."
     claim = f"The log prints {said}"
     if audit.era is None or audit.reproduced is None:
-        claim += ", which could not be compared with a formula of its own"
+        claim += ", not compared with a formula of the framework"
     elif audit.reproduced:
-        claim += f" by {audit.era.name} (its own formula, reproduced {_lines(audit)})"
+        claim += f" by {audit.era.name} (the framework's formula, reproduced {_lines(audit)})"
     else:
-        claim += f"; {audit.era.name}, its likeliest own formula, gives that {_lines(audit)}"
+        claim += f"; {audit.era.name}, its most likely formula, reproduces it {_lines(audit)}"
     return f"{claim}; {_ours(row, audit, bridges)}."
 
 
@@ -181,17 +180,17 @@ def proof_sentences(audit: Audit) -> list[str]:
         told = [f"Not reproduced. {_nearest(audit)}"]
     elif audit.proven:
         facts = ", ".join(PROVEN_LABELS.get(name, name) for name in audit.proven)
-        told = [f"Proven by the print: {facts}. No other usual value would have printed the same."]
+        told = [f"Confirmed by the logged figures: {facts}. No other common value reproduces them."]
     else:
-        told = ["Proven by the print: nothing. Other usual values would have printed the same."]
+        told = ["Confirmed by the logged figures: nothing. Other common values reproduce them."]
     if audit.reproduced and (fits := audit.fitting_text):
-        told.append(f"Not proven, for others fit as well: {fits}.")
-    return told + ([f"Left out: {_why(audit)}."] if audit.not_compared_reason else [])
+        told.append(f"Not confirmed, because other values fit too: {fits}.")
+    return told + ([f"Not compared: {_why(audit)}."] if audit.not_compared_reason else [])
 
 
 PROVEN_LABELS: Final = {
-    "logged_peak_flops": "the peak that it divides by",
-    "logged_formula": "the version of the formula",
+    "logged_peak_flops": "its peak FLOP/s",
+    "logged_formula": "formula version",
 }
 """Labels of facts whose names mean little outside of a command line."""
 
@@ -200,7 +199,7 @@ COLUMN_LABELS: Final = {figure: unit.name for figure, unit in FIGURE_UNITS.items
     "logged_lm_tflops": "TFLOP/s by Megatron-LM's formula",
     "logged_hfu": "HFU",
     "logged_total_flops": "FLOPs since the start",
-    "logged_device_samples_per_second": "samples/s of one device",
+    "logged_device_samples_per_second": "samples/s of one GPU",
     "logged_profiler_flops": "the flops profiler's FLOPS",
     "logged_profiler_samples_per_second": "the flops profiler's samples/s",
 }
@@ -222,9 +221,8 @@ def _ours(row: MetricsRow, audit: Audit, bridges: Sequence[Bridge]) -> str:
         return no_bridge_reason(row, audit)
     bridge = bridges[0]
     why = factor_reasons(bridge)
-    by = "ours is" if bridge.figure == "logged_tgs" else "by the one formula it is"
-    ours = f"{by} {value_text(bridge.figure, bridge.ours)}"
-    return ours + (f", because of {'; '.join(why)}" if why else "")
+    ours = f"ours is {value_text(bridge.figure, bridge.ours)}"
+    return ours + (f". Reasons: {'; '.join(why)}" if why else "")
 
 
 def factor_reasons(bridge: Bridge) -> list[str]:
@@ -238,14 +236,14 @@ def factor_reasons(bridge: Bridge) -> list[str]:
         within = (
             ""
             if len(seen) > MAX_NAMED_FACTORS
-            else f" within {MIN_VISIBLE_CHANGE:.2%}".replace("%", " %")
+            else f", each below {MIN_VISIBLE_CHANGE:.2%}".replace("%", " %")
         )
         told.append(f"{count_noun(rest, 'more factor')}{within}")
     left = 1 / bridge.unexplained
     if not bridge.explained:
-        told.append(f"what stays unexplained (x {format_factor(left)})")
+        told.append(f"unexplained (x {format_factor(left)})")
     elif abs(left - 1) >= MIN_VISIBLE_CHANGE:
-        told.append(f"the print's rounding (x {format_factor(left)})")
+        told.append(f"rounding of the logged figure (x {format_factor(left)})")
     return told
 
 
@@ -258,34 +256,30 @@ def no_bridge_reason(row: MetricsRow, audit: Audit) -> str:
     if not any(
         name in audit.lines_by_column or value_of(row, name) is not None for name in FIGURE_UNITS
     ):
-        return "it counts neither FLOPs nor tokens, so nothing leads from it to ours"
+        return "not comparable with ours: it counts neither FLOPs nor tokens"
     if audit.lengths:
-        return "its lines are of several lengths, so no one count of FLOPs leads from it to ours"
+        return "not comparable with ours: sequence lengths, and so FLOPs per token, vary by line"
     if row["tgs"] is None:
-        return "it has no steady window to be compared over"
+        return "not comparable with ours: our TGS is unknown"
     if row["missing"]:
-        return f"what it is by the one formula is not known: missing {', '.join(row['missing'])}"
+        return f"our figure is unknown: missing {', '.join(row['missing'])}"
     if audit.era is None:
-        return "nothing leads from it to ours: no formula of its own is known"
-    return "nothing leads from it to ours: the rate behind it is not known"
+        return "not comparable with ours: the formula of the framework is unknown"
+    return "not comparable with ours: the rate that it uses is unknown"
 
 
 def _why(audit: Audit) -> str:
     """Return why a run, or some column of it, was not compared."""
-    why = audit.not_compared_reason or "what it prints follows from nothing else that it prints"
+    why = not_compared_reason(audit)
     for column in sorted(COLUMN_LABELS, key=len, reverse=True):
         why = why.replace(column, COLUMN_LABELS[column])
-    columns, found, reason = why.partition(" not compared: ")
-    if not found:
-        return why
-    wanted = set(reason.split(", ")) <= set(FACT_NAMES)
-    return f"{columns}, for want of {reason}" if wanted else f"{columns}: {reason}"
+    return why.replace(" not compared: ", ": ")
 
 
 def _nearest(audit: Audit) -> str:
     if audit.hypothesis is None:
-        return "No other usual value, version or unit gives what it prints."
-    whole = ", by which every line comes out" if audit.suspect else ""
+        return "No other common value, version or unit reproduces it."
+    whole = " (reproduces every line)" if audit.suspect else ""
     return f"Nearest hypothesis{whole}: {audit.hypothesis}."
 
 

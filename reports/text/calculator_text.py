@@ -35,14 +35,14 @@ DROPPABLE_MODULE_COLUMNS: Final = ("biases", "params_active", "params_matmul")
 UNCOUNTED: Final[Columns] = {
     "name": ("not counted", str),
     "forward": ("forward FLOPs/token", count),
-    "share": ("of the counted", percent),
+    "share": ("share of counted", percent),
     "rule": ("estimated as", str),
 }
 OTHER_TOOL_COLUMNS: Final[Columns] = {
     "name": ("formula", str),
     "flops_per_token": ("FLOPs/token", count),
     "ratio_to_ours": ("/ ours", ratio),
-    "why": ("what it does otherwise", str),
+    "why": ("difference from ours", str),
 }
 
 
@@ -68,7 +68,7 @@ def show_other_tools(question: Question, rows: Sequence[Mapping[str, Any]], outp
         return json.dumps(whole, indent=2, allow_nan=False)
     head = (
         f"{printable(question.shape.name)}, {question.seq_len:,} tokens, full training, "
-        f"recompute {question.recompute or 'none'}: what other formulas make of it"
+        f"recompute {question.recompute or 'none'}: FLOPs/token by other formulas"
     )
     return f"{wrapped(head)}\n\n{_table(rows, OTHER_TOOL_COLUMNS)}"
 
@@ -103,7 +103,7 @@ def _totals(answer: Mapping[str, Any]) -> str:
         ]
         if answer["hardware_flops_per_token"]:
             low, high = answer["hardware_flops_per_token"]
-            lines.append(f"executed   {low:,.0f} to {high:,.0f} with recomputation")
+            lines.append(f"executed   {low:,.0f} to {high:,.0f} with activation checkpointing")
         lines += [_rule(rule) for rule in answer["rules"]]
     cache = answer["kv_cache_bytes_per_token"]
     lines.append(f"KV cache   {cache:,.0f} bytes per token of context")
@@ -129,11 +129,13 @@ def _speed(answer: Mapping[str, Any]) -> str:
             f"{answer['tgs']:,.1f} tokens/s/GPU is {percent(answer['mfu'])} MFU (exact attention)"
         )
         if answer["mfu"] > 1:
-            lines.append("That is impossible: check the rate, the device and the length.")
+            lines.append(
+                "Impossible: above 100 % MFU. Check the rate, the GPU and the sequence length."
+            )
     if "training_seconds" in answer:
         lines.append(
             f"{answer['tokens']:,.0f} tokens on {answer['gpus']:,} GPUs: "
-            f"{answer['training_days']:,.1f} days, {answer['gpu_hours']:,.0f} GPU hours, "
+            f"{answer['training_days']:,.1f} days, {answer['gpu_hours']:,.0f} GPU-hours, "
             f"{answer['training_flops']:.3g} FLOPs"
         )
     return "\n".join(lines)

@@ -89,30 +89,27 @@ def _mean(rows: Sequence[ComparisonRow], figure: str) -> float:
 # --- why ----------------------------------------------------------------------------------
 
 CAUSE_CLAUSES: Final = {
-    "unit": ("prints another unit", "prints another unit"),
-    "recompute": ("counts recomputed forwards as work", "leaves a forward out"),
-    "lm_head": ("counts lm_head more than once", "leaves lm_head out or halves it"),
+    "unit": ("prints a different unit", "prints a different unit"),
+    "recompute": ("counts activation checkpointing as work", "omits a forward pass"),
+    "lm_head": ("counts lm_head more than once", "omits or halves lm_head"),
     "vocabulary": ("counts a padded vocabulary", "counts a smaller vocabulary"),
-    "embedding": ("counts the embedding look-up as a product", "leaves an embedding out"),
-    "norms": ("counts norms and biases as products", "leaves out norms or biases"),
-    "mtp": ("counts multi-token prediction otherwise", "leaves multi-token prediction out"),
-    "experts": ("counts more experts than a token meets", "counts fewer experts"),
-    "ffn": ("takes the feed-forward block for a larger one", "for a smaller one"),
-    "kv_heads": ("takes key and value to be as wide as the query", "drops key and value"),
-    "head_size": ("takes heads to be d / heads wide", "takes heads to be d / heads wide"),
-    "attention": (
-        "counts attended pairs that the mask leaves out",
-        "counts too few attended pairs",
-    ),
-    "trained": ("counts frozen weights as trained", "leaves out what is trained"),
-    "data": ("leaves data loading out of its time", "has data loading in its time"),
+    "embedding": ("counts the embedding lookup as a matmul", "omits an embedding"),
+    "norms": ("counts norms and biases as matmuls", "omits norms or biases"),
+    "mtp": ("counts multi-token prediction differently", "omits multi-token prediction"),
+    "experts": ("counts more experts than a token uses", "counts fewer experts than a token uses"),
+    "ffn": ("assumes a larger feed-forward block", "assumes a smaller feed-forward block"),
+    "kv_heads": ("ignores grouped-query attention", "omits key and value"),
+    "head_size": ("assumes head_dim = d / heads", "assumes head_dim = d / heads"),
+    "attention": ("counts masked-out attention as work", "counts too little attention"),
+    "trained": ("counts frozen weights as trainable", "omits trainable weights"),
+    "data": ("excludes data loading from its time", "includes data loading in its time"),
     "window": (
-        "prints single rates, whose median is above tokens over time",
-        "prints single rates, whose median is below tokens over time",
+        "prints rates whose median is above total tokens / total time",
+        "prints rates whose median is below total tokens / total time",
     ),
     "unexplained": (
         "is higher than its own formula explains",
-        "is lower than its formula explains",
+        "is lower than its own formula explains",
     ),
 }
 """Effects of a log's formula that make its figure too high, or too low."""
@@ -134,7 +131,7 @@ def ratio_reasons(
     mine, theirs = _overstated(run, figure), _overstated(other_run, figure)
     if mine is None or theirs is None:
         unknown = format_name(run) if mine is None else format_name(other_run)
-        return f"; why is not known: nothing leads from the figure of {unknown} to ours"
+        return f"; the reason is unknown: no factors lead from the figure of {unknown} to ours"
     moves = {
         cause: log(mine.get(cause, (1.0, ""))[0]) - log(theirs.get(cause, (1.0, ""))[0])
         for cause in (*mine, *theirs)
@@ -143,7 +140,7 @@ def ratio_reasons(
         (c for c in moves if abs(moves[c]) > MIN_CAUSE_EFFECT), key=lambda c: -abs(moves[c])
     )
     if not seen:
-        return f", by causes of less than {MIN_CAUSE_EFFECT:.0%} each".replace("%", " %")
+        return f", because of causes below {MIN_CAUSE_EFFECT:.0%} each".replace("%", " %")
     runs = ((run, mine), (other_run, theirs))
     told = _by_run(seen[:MAX_NAMED_CAUSES], runs, format_name, format_text)
     rest = len(seen) - MAX_NAMED_CAUSES
@@ -172,7 +169,7 @@ def _overstated(row: ComparisonRow, figure: str) -> Overstated | None:
     causes = {f.cause: (1 / f.factor, _own_words(f)) for f in found.factors}
     if bridge is None:  # the same rate is behind the log's other figures
         return {cause: causes[cause] for cause in RATE_CAUSES if cause in causes}
-    rounded = "is rounded by its print" if found.explained else ""
+    rounded = "is rounded" if found.explained else ""
     return causes | {"unexplained": (found.unexplained, rounded)}
 
 
@@ -208,7 +205,7 @@ def _by_run(
 def _shared(cause: str, do: Sequence[tuple[ComparisonRow, float, str]]) -> str:
     if cause != "unexplained":
         return GAP_CAUSES[cause]
-    return "the rounding of the print" if all(text for *_, text in do) else "what nothing explains"
+    return "rounding" if all(text for *_, text in do) else "an unexplained part"
 
 
 def _does(overstated: Overstated, cause: str) -> bool:

@@ -29,12 +29,12 @@ def show_check(check: Mapping[str, Any], output: str) -> str:
         return render_frame(lines, output)
     blocks = [
         _heading(check),
-        "What each line of the format took:\n" + render_frame(_patterns(check["patterns"]), output),
+        "Matches of each pattern:\n" + render_frame(_patterns(check["patterns"]), output),
     ]
     if check["lines"]:
-        blocks.append("What the log says:\n" + render_frame(_some(lines), output))
+        blocks.append("What was read:\n" + render_frame(_some(lines), output))
     if check["other_kinds"]:
-        title = "What no line of the format knows, commonest first:\n"
+        title = "Lines that no pattern matches, most frequent first:\n"
         blocks.append(title + render_frame(_others(check["other_kinds"]), output))
     return "\n\n".join(blocks)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from fairmfu.metrics.core.run_table import MetricsRow, TimeLost, not_null
+from fairmfu.metrics.throughput.time_evidence import EVIDENCE_LABELS
 
 from .tabular import percent
 
@@ -25,19 +26,20 @@ def outcome_sentence(row: MetricsRow) -> str:
         parts.append(_ranks(row))
     if row["bound"] == "data":
         share = whole_percent(not_null(row["data_share"]))
-        parts.append(f"data-bound: {share} of a step is waiting for data")
+        parts.append(f"data-bound: {share} of the step time waits for data")
     return "; ".join(parts) + "."
 
 
 def _ranks(row: MetricsRow) -> str:
     ranks, steps = not_null(row["ranks"]), row["rank_steps"]
-    text = f"{ranks} ranks print, {percent(not_null(row['rank_spread']))} apart in step time"
+    spread = percent(not_null(row["rank_spread"]))
+    text = f"step times of {ranks} logged ranks differ by {spread}"
     if row["slowest_rank"] is None or not_null(steps) < MIN_RANK_STEPS:
         return text
     share, chance = whole_percent(not_null(row["slowest_share"])), whole_percent(1 / ranks)
     return (
-        f"{text}, rank {row['slowest_rank']} the slowest in {share} of {steps:,} "
-        f"steps (by chance {chance})"
+        f"{text}, and rank {row['slowest_rank']} is slowest in {share} of {steps:,} "
+        f"steps ({chance} by chance)"
     )
 
 
@@ -46,18 +48,24 @@ OUTCOME_LABELS: Final = {
     "out_of_memory": "out of memory",
     "crashed": "crashed",
     "killed": "killed",
-    "nan_loss": "the loss is not a number",
-    "incomplete": "the log stops without saying why",
+    "nan_loss": "loss became NaN",
+    "incomplete": "the log ends without a reason",
 }
 MAX_OUTCOME_TEXT: Final = 160
 
+TOKEN_BASES: Final = {
+    "packed": "packed tokens",
+    "slots": "tokens including padding",
+    "non_padding": "tokens without padding",
+}
+"""Values of `token_basis` in words."""
+
 END_TO_END: Final = {
-    "stamp from start": "from the start of training, time by stamps",
-    "clock from start": "from the start of training, time by the clock that its lines print",
-    "stamp and first line": "from the start of training: the first line's own time, then stamps",
-    "runtime": "over the run time that the log prints",
-    "printed samples/s": "by the samples/s of the log's last line, start-up included",
-    "stamp": "from the first line of a step on, time by stamps",
+    "stamp and first line": (
+        "from the start of training (first line by its logged time, the rest by time stamps)"
+    ),
+    "runtime": "over the logged run time",
+    "printed samples/s": "from the samples/s of the last line, start-up included",
 }
 
 
@@ -65,8 +73,8 @@ def end_to_end_words(row: MetricsRow) -> str:
     """Return the scope of the end-to-end rate."""
     basis = row["end_to_end_basis"] or ""
     kind, from_start, _ = basis.partition(" from start")
-    since = "the start of training" if from_start else "the first line of a step on"
-    return END_TO_END.get(basis, f"from {since}, time by {kind}")
+    since = "the start of training" if from_start else "the first step line"
+    return END_TO_END.get(basis, f"from {since}, timed by {EVIDENCE_LABELS.get(kind, kind)}")
 
 
 def confidence_text(row: MetricsRow) -> str:
@@ -77,19 +85,19 @@ def confidence_text(row: MetricsRow) -> str:
         return ""
     windows, effective = f"{row['windows']:,}", f"{row['effective_windows']:,.0f}"
     if windows == effective:
-        return f"of {windows} windows"
-    return f"of {windows} windows, as good as {effective} independent"
+        return f"{windows} windows"
+    return f"{windows} windows (effective sample size {effective})"
 
 
 def goodput_words(row: MetricsRow) -> str:
     """Return the scope of the goodput: one launch, or a chain of launches."""
     count = row["goodput_launches"]
-    chain = f", {count:,} launches up to this one" if count and count > 1 else ""
+    chain = f" over {count:,} launches up to this one" if count and count > 1 else ""
     lost = ""
     if row["lost_to_restarts_s"]:
         lost = f"; {seconds_text(row['lost_to_restarts_s'])} lost to restarts"
     share = "" if row["goodput_share"] is None else f"{percent(row['goodput_share'])} of steady; "
-    return f"{share}tokens that count over all of the wall time{chain}{lost}"
+    return f"{share}useful tokens / total wall time{chain}{lost}"
 
 
 def time_spent(row: MetricsRow) -> list[TimeLost]:

@@ -29,8 +29,8 @@ RUN_COLUMNS: Final[Columns] = {
     "log_format": ("format", str),
     "model": ("model", str),
     "gpus": ("GPUs", "{:,}".format),
-    "seq_len": ("length", "{:,}".format),
-    "precision": ("dtype", str),
+    "seq_len": ("seq_len", "{:,}".format),
+    "precision": ("precision", str),
     "steps": ("steps", "{:,}".format),
     "tgs": ("TGS", count),
     "doubts": ("doubt", first_doubt),
@@ -39,7 +39,7 @@ RUN_COLUMNS: Final[Columns] = {
     "mfu_full_attention": ("MFU full attention", percent),
     "logged_tflops": ("logged TFLOP/s", decimal),
     "logged_mfu": ("logged MFU", percent),
-    "inferred": ("not said, inferred", join_values),
+    "inferred": ("inferred facts", join_values),
     "outcome": ("outcome", str),
 }
 
@@ -130,6 +130,6 @@ STANDALONE_NUMBER: Final = re.compile(r"(?<![\w'.-])[-+]?\d+(?:,\d{3})*(?:\.\d+)
 MAX_LISTED_RUNS: Final = 3
 """Most runs named for one message, before they are counted; and most similar messages."""
 
-MERGED_FIGURES_HINT: Final = "figures from the least to the most; of each: fairmfu explain RUN"
-SET_FACTS_HINT: Final = "What is missing is given by: fairmfu set RUN NAME=VALUE"
-MISSING_FACTS_HINT: Final = "What runs lack, by the names that fairmfu set takes: fairmfu runs"
+MERGED_FIGURES_HINT: Final = "figures are ranges over these runs; for one run: fairmfu explain RUN"
+SET_FACTS_HINT: Final = "Give missing facts with: fairmfu set RUN NAME=VALUE"
+MISSING_FACTS_HINT: Final = "List missing facts with: fairmfu runs"

@@ -9,18 +9,23 @@ from typing import Final, Literal
 
 import polars as pl
 
+from fairmfu.ingest.core.schema import FACT_NAMES
 from fairmfu.metrics.audit.audit import Audit
 from fairmfu.metrics.audit.bridge import Bridge
 from fairmfu.metrics.audit.fact_suggestions import Proposal
 from fairmfu.metrics.audit.formula_era import Era
 from fairmfu.metrics.compare.comparison_row import ComparisonRow
+from fairmfu.metrics.core.messages import NOT_RANKED
 from fairmfu.metrics.core.run_selection import choose_one
 from fairmfu.metrics.core.run_table import METRICS, MetricsRow, metrics_rows, not_null, value_of
 from fairmfu.metrics.formula import accelerators
 from fairmfu.metrics.formula.model_shapes import known_models
 from fairmfu.metrics.pipeline.analysis import Analysis
+from fairmfu.metrics.throughput.throughput import explain_missing_rate
+from fairmfu.metrics.throughput.time_evidence import EVIDENCE_LABELS
 
 from .run_narrative import (
+    TOKEN_BASES,
     confidence_text,
     end_to_end_words,
     goodput_words,
@@ -58,13 +63,13 @@ SPEED_COLUMNS: Final[Columns] = {
     "tgs": ("TGS", count),
     "interval": ("95 % interval", str),
     "doubts": ("doubt", first_doubt),
-    "relative_tgs": ("of best\nsetup", percent),
+    "relative_tgs": ("relative\nto best", percent),
     "mfu": ("MFU exact\nattention", percent),
     "mfu_full_attention": ("MFU full\nattention", percent),
     "logged_tflops": ("logged\nTFLOP/s", decimal),
     "logged_mfu": ("logged\nMFU", percent),
     "overstated": ("logged\n/ ours", ratio),
-    "logged_rank": ("# by\nlogs", str),
+    "logged_rank": ("logged\nrank", str),
 }
 
 
@@ -82,7 +87,7 @@ def _cost_columns(of: pl.DataFrame) -> Columns:
     return {
         "name": ("run", str),
         "setup": ("setup", str),
-        "gpu_hours_per_billion_tokens": ("GPU-h /\n10^9 tokens", decimal),
+        "gpu_hours_per_billion_tokens": ("GPU-h per\n1 billion tokens", decimal),
         "gpu_hours_per_billion_tokens_end_to_end": ("GPU-h\nend to end", decimal),
         "cost_per_billion_tokens": (f"cost at\n{price} / GPU-h", "{:,.2f}".format),
         "tgs_at_equal_flops": ("TGS at equal\nFLOPs/token", count),
@@ -170,7 +175,7 @@ def show_comparison(comparison: pl.DataFrame, rows: Sequence[ComparisonRow], out
         blocks.append("\n" + render_frame(shown, output, _filled(_cost_columns(shown), shown)))
         blocks += [wrapped(f"- {printable(note)}") for note in notes.get(str(group), ())]
         if differs := of["differs"][0].to_list():
-            blocks.append(wrapped(f"- What differs: {printable(join_values(differs))}."))
+            blocks.append(wrapped(f"- Differences: {printable(join_values(differs))}."))
     return "\n".join(blocks).strip("\n")
 
 
@@ -190,8 +195,9 @@ def _with_ratios(of: pl.DataFrame) -> pl.DataFrame:
 
 
 def _apart(of: pl.DataFrame, output: str) -> str:
-    shown = of.with_columns(why=pl.col("not_ranked").list.join("; "))
-    columns: Columns = {"name": ("run", str), "tgs": ("TGS", count), "why": ("why not", str)}
+    reasons = pl.col("not_ranked").list.eval(pl.element().str.strip_prefix(NOT_RANKED))
+    shown = of.with_columns(why=reasons.list.join("; "))
+    columns: Columns = {"name": ("run", str), "tgs": ("TGS", count), "why": ("reason", str)}
     return "\nNot ranked\n" + render_frame(shown, output, columns)
 
 
@@ -200,7 +206,7 @@ def _apart(of: pl.DataFrame, output: str) -> str:
 OPERATOR_COLUMNS: Final[Columns] = {
     "operator": ("operator", str),
     "layers": ("layers", str),
-    "dtype": ("dtype", str),
+    "dtype": ("precision", str),
     "forward_flops_per_token": ("forward FLOPs/token", count),
     "flops_per_token": ("training FLOPs/token", count),
     "share": ("share", percent),
@@ -212,12 +218,10 @@ FACT_COLUMNS: Final[Columns] = {
     "origin": ("origin", str),
 }
 
+UNUSED_ORIGIN: Final = "not used, see the warnings: {}"
+"""Origin of a fact that is known but counts as missing, such as a doubtful precision."""
+
 MAX_VALUE_TEXT: Final = 60
-BASES: Final = {
-    "packed": "packed tokens",
-    "slots": "token slots, padding included",
-    "non_padding": "non-padding tokens",
-}
 
 
 def explain(
@@ -263,7 +267,14 @@ def _explained(
         whole["bridges"] = [asdict(bridge) for bridge in bridges]
         whole |= {"proposals": [asdict(proposal) for proposal in found]} if propose else {}
         return json.dumps(whole, indent=2, allow_nan=False, default=str)
-    short = held.with_columns(pl.col("value").map_elements(_cut, return_dtype=pl.String))
+    unused = pl.col("name").is_in(row["missing"])
+    short = held.with_columns(
+        pl.col("value").map_elements(_cut, return_dtype=pl.String),
+        pl.when(unused)
+        .then(pl.format(UNUSED_ORIGIN, "origin"))
+        .otherwise("origin")
+        .alias("origin"),
+    )
     parts = [
         f"{printable(str(row['name']))} ({row['run_id']}, {row['log_format']})"
         + (" [synthetic]" if row["synthetic"] else ""),
@@ -292,15 +303,17 @@ def _formula(row: MetricsRow) -> str:
     """Return MFU = TGS x F / P with this run's numbers, and the meaning of each."""
     whole = row["tgs_end_to_end"]
     if row["tgs"] is None:
-        told = "TGS    not known, so no MFU follows"
+        reason, lacks = explain_missing_rate(row)
+        told = f"TGS    unknown: {'give ' + ', '.join(lacks) if lacks else reason}"
         ends = "" if whole is None else f"\n       {whole:,.1f} end to end, {end_to_end_words(row)}"
         return f"{told}{ends}"
     windows = count_noun(not_null(row["windows"]), "window")
     lines = [
         f"TGS    {row['tgs']:,.1f} tokens/s/GPU  steady, {windows}, "
-        f"time by {row['time_basis']}; {BASES[not_null(row['token_basis'])]}",
+        f"timed by {EVIDENCE_LABELS[not_null(row['time_basis'])]}; "
+        f"{TOKEN_BASES[not_null(row['token_basis'])]}",
         f"       {_interval(row)}",
-        f"       left out of steady: {_left_out(row)}",
+        f"       excluded from steady: {_left_out(row)}",
     ]
     if whole is not None:
         lines.append(f"       {whole:,.1f} end to end, {end_to_end_words(row)}")
@@ -321,7 +334,8 @@ def _formula(row: MetricsRow) -> str:
         )
     if row["hfu_low"] is not None:
         bounds = dict.fromkeys(percent(not_null(row[end])) for end in ("hfu_low", "hfu_high"))
-        lines.append(f"HFU    {' to '.join(bounds)}, recompute {row['recompute']}")
+        range_reason = " (depends on how layers recompute)" if len(bounds) > 1 else ""
+        lines.append(f"HFU    {' to '.join(bounds)}{range_reason}, recompute {row['recompute']}")
     return printable("\n".join(lines)) + f"\n       formula {row['formula']}"
 
 
@@ -338,23 +352,24 @@ def _full(mfu: float | None) -> str:
 def _interval(row: MetricsRow) -> str:
     if row["tgs_low"] is None:
         return confidence_text(row)
-    return f"95 % interval {row['tgs_low']:,.0f} to {row['tgs_high']:,.0f}, {confidence_text(row)}"
+    bounds = f"{row['tgs_low']:,.0f} to {row['tgs_high']:,.0f}"
+    return f"95 % interval {bounds}, from {confidence_text(row)}"
 
 
-LENGTH_UNKNOWN: Final = "the log does not say how long"
+LENGTH_UNKNOWN: Final = "duration not in the log"
 
 
 def _left_out(row: MetricsRow) -> str:
     causes, share = join_values(row["excluded_causes"] or ["nothing"]), row["excluded_share"]
     if share is None:
         # lines are stamped at the end of a step: only the wall time can be split
-        told = "how long: the wall time below" if time_spent(row) else LENGTH_UNKNOWN
+        told = "duration: see the wall time below" if time_spent(row) else LENGTH_UNKNOWN
         return f"{causes} ({told})"
-    return f"windows of {percent(share)} of the time logged ({causes})"
+    return f"{percent(share)} of the logged time ({causes})"
 
 
 TIME_COLUMNS: Final[Columns] = {
-    "cause": ("what the time went to", str),
+    "cause": ("where time went", str),
     "windows": ("windows", str),
     "time": ("time", str),
     "share": ("share", str),
@@ -367,8 +382,8 @@ def _time(row: MetricsRow) -> str:
     if not rows:
         return ""
     head = (
-        f"Wall time {seconds_text(not_null(row['wall_s']))}; of the windows of a cause, "
-        "the time beyond what as many steady ones take"
+        f"Wall time {seconds_text(not_null(row['wall_s']))}. For each cause: time lost against "
+        "steady speed"
     )
     return f"{head}\n" + render_frame(pl.DataFrame(rows), "table", TIME_COLUMNS)
 
@@ -384,15 +399,20 @@ def _claims(row: MetricsRow) -> str:
         figure = value_of(row, name)
         if figure is not None:
             total = row["logged_tgs_total"] if name == "logged_tgs" else None
-            whole = "" if total is None else f" as a median, {form(total)} as tokens over time"
+            text = form(figure)
+            if total is not None:
+                text = f"{form(total)} (total tokens / total time; median {form(figure)})"
             told = (
-                f"; ours {form(ours)}{convention}, logged / ours {ratio((total or figure) / ours)}"
+                f"; ours {form(ours)}{convention}; logged / ours {ratio((total or figure) / ours)}"
                 if ours
                 else ""
             )
-            lines.append(f"  {name} {form(figure)}{whole}{told}")
+            lines.append(f"  {name} {text}{told}")
     lines += _samples_claim(row)
-    head = "The log's own figures (medians over the same windows; they never enter the formula)"
+    use = "only the rate is used, as the source of time"
+    if row["time_basis"] != "rate":
+        use = "not used in our formula"
+    head = f"Logged figures (medians over the steady windows; {use})"
     return "\n".join([head, *lines]) if lines else ""
 
 
@@ -400,39 +420,36 @@ def _samples_claim(row: MetricsRow) -> list[str]:
     """Return the samples/s of all ranks that the log prints, beside ours."""
     printed = {
         "": row["logged_samples_per_second"],
-        " as a mean since the start": row["logged_samples_running"],
+        " (mean since the start)": row["logged_samples_running"],
     }
     told = [f"{figure:,.4g}{of}" for of, figure in printed.items() if figure]
     if not told:
         return []
     ours = ""
     if row["tgs"] and row["gpus"] and row["seq_len"] and row["token_basis"] in ("slots", "packed"):
-        ours = f"; ours {row['tgs'] * row['gpus'] / row['seq_len']:,.4g}, TGS x GPUs / length"
+        ours = f"; ours {row['tgs'] * row['gpus'] / row['seq_len']:,.4g} (TGS x GPUs / seq_len)"
     return [f"  logged samples/s {', '.join(told)}{ours}"]
 
 
 def _audit(row: MetricsRow, audit: Audit) -> str:
     """Return whether the framework's formula gives the logged figures, and the proofs."""
     if audit.era is None or (not audit.lines_by_column and not audit.not_compared_reason):
-        return printable(audit.not_compared_reason)
+        return printable(not_compared_reason(audit)) if audit.not_compared_reason else ""
     era, lines = audit.era, audit.lines
     source = "/".join(part for part in (era.repo, era.path) if part)
-    head = f"Own formula: {era.formula}\n  {era.name}, {source}@{era.commit}"
+    head = f"Framework's formula: {era.formula}\n  {era.name}, {source}@{era.commit}"
     if audit.reproduced is None:
-        told = (
-            audit.not_compared_reason
-            or "not compared: what it prints follows from nothing else that it prints"
-        )
+        told = not_compared_reason(audit)
     elif audit.reproduced:
-        told = f"reproduced: all {lines:,} lines, to the last printed digit"
+        told = f"reproduced: all {lines:,} lines, to the last logged digit"
         told += (
-            f", at lengths that follow from each: {_lengths(audit)}" if audit.solved_lengths else ""
+            f", with a sequence length per line: {_lengths(audit)}" if audit.solved_lengths else ""
         )
-        told += f"; proves {', '.join(audit.proven) or 'no fact, others would print the same'}"
+        told += f"; confirms {', '.join(audit.proven) or 'no fact, other values fit too'}"
         told += f"; fits {fits}" if (fits := audit.fitting_text) else ""
     else:
-        told = f"not reproduced: {audit.reproduced_lines:,} of {lines:,} lines"
-        told += f"; what would: {audit.hypothesis}" if audit.hypothesis else ""
+        told = f"not reproduced: only {audit.reproduced_lines:,} of {lines:,} lines"
+        told += f"; nearest hypothesis: {audit.hypothesis}" if audit.hypothesis else ""
     implied = ""
     if (
         row["logged_flops_low"] is not None
@@ -440,11 +457,27 @@ def _audit(row: MetricsRow, audit: Audit) -> str:
         and audit.flops_high is not None
     ):
         implied = (
-            f"\n  the print implies {audit.flops_low:,.0f} to {audit.flops_high:,.0f} FLOPs/token"
+            f"\n  the logged figures imply {audit.flops_low:,.0f} to {audit.flops_high:,.0f} "
+            "FLOPs/token (range: rounding)"
         )
         if audit.flops_low > audit.flops_high:
-            implied = "\n  the lines imply no one count of FLOPs/token"
+            implied = "\n  the logged figures imply different FLOPs/token from line to line"
     return printable(head) + f"\n  {printable(told)}" + implied
+
+
+def not_compared_reason(audit: Audit) -> str:
+    """Return why logged figures were not compared, with missing facts called missing."""
+    reasons = audit.not_compared_reason or "its figures follow from no other figure in the log"
+    return "; ".join(map(_with_missing, reasons.split("; ")))
+
+
+def _with_missing(reason: str) -> str:
+    columns, separator, facts = reason.partition(" not compared: ")
+    names = facts.split(", ")
+    if not separator or not set(names) <= set(FACT_NAMES):
+        return reason
+    unknown = ["model shape" if name == "model" else name for name in names]
+    return f"{columns}{separator}missing {', '.join(unknown)}"
 
 
 def _lengths(audit: Audit) -> str:
@@ -462,15 +495,15 @@ FIGURES: Final[dict[str, tuple[str, Formatter, str]]] = {
 def bridge_text(bridge: Bridge) -> str:
     """Return the steps from the log's figure to ours, one factor per line."""
     name, form, convention = FIGURES[bridge.figure]
-    rows = [(form(bridge.logged), f"logged {name}, median")]
+    rows = [(form(bridge.logged), f"logged {name} (median)")]
     rows += [(f"x {format_factor(f.factor)}", f.text) for f in bridge.factors]
     high = format_factor(1 / bridge.low) if bridge.low > 0 else "any"
-    bounds = f"{format_factor(1 / bridge.high)} to {high} by its last digit"
-    left = "the print's rounding" if bridge.explained else "unexplained"
+    bounds = f"{format_factor(1 / bridge.high)} to {high} by the last logged digit"
+    left = "rounding of the logged figure" if bridge.explained else "unexplained"
     rows.append((f"x {format_factor(1 / bridge.unexplained)}", f"{left} ({bounds})"))
     rows.append((form(bridge.ours), f"ours{convention}"))
     lines = [f"  {figure:>10}  {text}" for figure, text in rows]
-    return "\n".join([f"From the log's {name} to ours", *lines])
+    return "\n".join([f"From logged {name} to ours", *lines])
 
 
 def format_factor(factor: float) -> str:
@@ -486,18 +519,21 @@ MAX_PROPOSALS: Final = 20
 def _proposed(proposals: Sequence[Proposal], row: MetricsRow) -> str:
     """Return facts that reproduce every line, as a command if there is no choice."""
     if row["logged_reproduced"] and row["flops_per_token"] is not None:
-        return "Proposals: none needed, the facts that it has reproduce every line."
+        return "Proposals: not needed. The known facts reproduce every line."
     if row["logged_flops_low"] is None and not proposals:
-        return "Proposals: none, the log prints no figure that tells of a model."
+        return "Proposals: none. The log prints no figure that depends on the model."
     if not proposals:
-        return "Proposals: no known model and usual length gives what the log prints."
+        return (
+            "Proposals: none. No known model with a common sequence length reproduces the logged "
+            "figures."
+        )
     heads: Columns = {
         "model": ("model", str),
-        "seq_len": ("length", str),
+        "seq_len": ("sequence length", str),
         "recompute": ("recompute", str),
         "peak_flops": ("peak", lambda flops: f"{flops / 1e12:,g} TFLOP/s"),
         "flops_per_token": ("FLOPs/token", count),
-        "era": ("own formula", str),
+        "era": ("framework's formula", str),
     }
     table = render_frame(
         pl.DataFrame([asdict(p) for p in proposals[:MAX_PROPOSALS]]), "table", heads
@@ -507,11 +543,11 @@ def _proposed(proposals: Sequence[Proposal], row: MetricsRow) -> str:
         if len(proposals) > MAX_PROPOSALS
         else ""
     )
-    hint = "The print cannot tell these apart: choose by what you know of the run, then\n"
+    hint = "The logged figures fit all of these. Choose by what you know of the run, then:\n"
     recompute = " recompute=..." if any(p.recompute for p in proposals) else ""
     take = f"fairmfu set {row['run_id']} model=... seq_len=...{recompute}"
     if len(proposals) == 1 and row["model"] is None:
-        hint, take = "Take it with: ", f"fairmfu set {row['run_id']} {proposals[0].settings}"
+        hint, take = "Accept with: ", f"fairmfu set {row['run_id']} {proposals[0].settings}"
     return f"Proposals: facts that reproduce every line\n{table}{more}\n{printable(hint + take)}"
 
 

@@ -283,7 +283,7 @@ def wrapped(text: str) -> str:
 def _left_out(headings: Sequence[str], whole: str) -> str:
     named = ", ".join(heading.replace("\n", " ") for heading in headings)
     return wrapped(
-        f"Left out for want of room: {named}. All of it: a wider terminal, or --format {whole}"
+        f"Columns hidden, because the terminal is narrow: {named}. To see all: --format {whole}"
     )
 
 

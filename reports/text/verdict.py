@@ -52,6 +52,9 @@ MAX_NAMED_RUNS: Final = 3
 
 SET_COMMAND: Final = "fairmfu set RUN NAME=VALUE"
 
+FACT_VALUES: Final = {"peak_flops": "N (dense FLOP/s in the precision of the run)"}
+"""Placeholders of values that need a unit."""
+
 MIN_LOGGED_SPREAD: Final = 0.02
 """Smallest difference of logged figures to mention."""
 
@@ -93,9 +96,9 @@ class Verdict:
 def no_ranking_reason(rows: Sequence[ComparisonRow]) -> tuple[str, str]:
     """Return why no run can be ranked, and the remedy: facts, if a run lacks any."""
     if any(row["missing"] for row in rows):
-        says = "No run can be ranked yet: the logs leave too much unsaid."
-        return says, f"What each lacks stands below; give it with: {SET_COMMAND}"
-    return "No run can be ranked.", "Why not stands below, with each."
+        says = "No run can be ranked yet: facts are missing from the logs."
+        return says, f"Missing facts are listed below. Fix: {SET_COMMAND}."
+    return "No run can be ranked.", "The reasons are below."
 
 
 def join_comparison(
@@ -147,25 +150,26 @@ def pair_verdict(
     """Return the verdict on two runs that are not like for like."""
     found = compare_pair(run, other_run)
     both = f"{style.name(run)} and {style.name(other_run)}"
-    says = f"{both} are {style.strong(style.plain(found.sentence))}; no winner is claimed."
-    if found.verdict == "same model":
+    why = style.plain("; ".join(found.obstacles)).removesuffix(".")
+    says = f"{both} are {style.strong('not comparable')}, so no winner is claimed: {why}."
+    if found.verdict != "not comparable":
         says = (
             f"{both} train the same model, but {style.strong('are not ranked')}: different "
             f"{style.plain('; '.join(found.differences))}. No winner is claimed."
         )
     notes = []
     if run["tgs"] and other_run["tgs"]:
-        notes.append(f"They reach {run['tgs']:,.0f} and {other_run['tgs']:,.0f} tokens/s/GPU.")
+        notes.append(f"They run at {run['tgs']:,.0f} and {other_run['tgs']:,.0f} tokens/s/GPU.")
     mine, theirs = run["tgs_at_equal_flops"], other_run["tgs_at_equal_flops"]
     if mine and theirs and run["equal_flops"] == other_run["equal_flops"]:
         notes.append(
-            f"At equal FLOPs per token ({run['equal_flops']:.4g}) that would be {mine:,.0f} and "
-            f"{theirs:,.0f} tokens/s/GPU, {mine / theirs:.2f}x: the ratio of their MFU, not of "
-            "their speed."
+            f"Scaled to equal FLOPs per token ({run['equal_flops']:.4g}): {mine:,.0f} and "
+            f"{theirs:,.0f} tokens/s/GPU, {mine / theirs:.2f}x. This is the ratio of their MFU, "
+            "not of their speed."
         )
     context = [words for words in found.context if not words.startswith(STATED_BY_SOME)]
     if context and found.verdict == "same model":
-        notes.append(style.plain(f"Also not the same: {'; '.join(context)}."))
+        notes.append(style.plain(f"Other differences: {'; '.join(context)}."))
     return Verdict("", says, tuple(notes))
 
 
@@ -185,7 +189,8 @@ class _Speaker:
         """Return who is faster, by how much, how sure, and the logs' answer."""
         if not self.others:
             return (
-                f"{self._side(self.best)} has nothing to be compared with: {self._rate(self.best)}."
+                f"{self._side(self.best)} runs at {self._rate(self.best)}; nothing else here is "
+                "comparable."
             )
         pairs = list(zip(self.others, self.gaps, strict=True))
         equal = [(side, found) for side, found in pairs if _within(found)]
@@ -204,8 +209,8 @@ class _Speaker:
         """Return a doubt to put beside the claim: a run that trains less can be faster."""
         if all(row["same_loss"] is not False for row in self.group):
             return ""
-        doubt = self.style.strong("Their losses are apart")
-        return self.style.aside(f" {doubt}: they may not have done the same work.")
+        doubt = self.style.strong("Their losses differ")
+        return self.style.aside(f" {doubt}, so they may not have trained the same way.")
 
     def _unknown(self, unsure: Sequence[tuple[ComparisonSide, SpeedRatio]]) -> list[str]:
         """Return clauses on sides without an interval: those near to the best, and others."""
@@ -213,15 +218,15 @@ class _Speaker:
         far = [(side, found) for side, found in unsure if found.ratio >= 1 + MAX_EQUAL_DIFFERENCE]
         parts = []
         if near:
-            verb = "lies" if len(near) == 1 else "lie"
+            verb, has = ("is", "has") if len(near) == 1 else ("are", "have")
             parts.append(
                 f"{self._listed([side for side, _ in near])} {verb} within "
-                f"{_small(1 - 1 / near[-1][1].ratio)} too, but without an interval: "
+                f"{_small(1 - 1 / near[-1][1].ratio)} too, but {has} no interval: "
                 f"{self._why(near[0][1])}"
             )
         if far:
             few = self._listed([side for side, _ in far])
-            parts.append(f"of {few} no rank is claimed: {self._why(far[0][1])}")
+            parts.append(f"no rank is claimed for {few}: {self._why(far[0][1])}")
         return parts
 
     def _unsure(self) -> str:
@@ -231,7 +236,7 @@ class _Speaker:
         apart = 1 - 1 / self.gaps[-1].ratio
         if apart < MAX_EQUAL_DIFFERENCE:
             return (
-                f"{self._all(self.sides)} lie {self.style.strong(f'within {_small(apart)}')}: "
+                f"{self._all(self.sides)} are {self.style.strong(f'within {_small(apart)}')}: "
                 f"{self._rate(self.best)}{self._printed(self.sides)}; {why}."
             )
         told = ["the tokens/s/GPU", *["those"] * (MAX_NAMED_RUNS - 1)]
@@ -240,8 +245,8 @@ class _Speaker:
             for the, side, found in zip(told, self.others, self.gaps, strict=False)
         ]
         return (
-            f"{self._side(self.best)} has {join_words(times)}, but "
-            f"{self.style.strong('no winner is claimed')}: {why}{self._logs_said()}."
+            f"{self.style.strong('No winner is claimed')}, because {why}. "
+            f"{self._side(self.best)} has {join_words(times)}{self._logs_said()}."
         )
 
     def _why(self, gap: SpeedRatio) -> str:
@@ -260,14 +265,14 @@ class _Speaker:
         whole = self._all([self.best, *(side for side, _ in tied)])
         shown = max(found.smallest_difference or 0.0 for _, found in tied)
         return (
-            f"{whole} {self.style.strong('cannot be told apart')}: {_small(apart)} apart, inside "
-            f"the noise (these data would have shown {_small(shown)} or more)"
+            f"{whole} {self.style.strong('are not measurably different')}: {_small(apart)} apart, "
+            f"within the noise (smallest detectable difference: {_small(shown)})"
             + (self._logs_said() if len(self.sides) == 2 else "")  # noqa: PLR2004 - a pair
         )
 
     def _slower(self, slower: Sequence[tuple[ComparisonSide, SpeedRatio]], *, after: bool) -> str:
         gains = [
-            self._gain(side, found, " faster per GPU" if place == 0 else "")
+            self._gain(side, found, " per GPU" if place == 0 else "")
             for place, (side, found) in enumerate(slower[:MAX_NAMED_RUNS])
         ]
         rest = len(slower) - MAX_NAMED_RUNS
@@ -276,11 +281,11 @@ class _Speaker:
         logs = "" if after else self._logs_said()
         return f"{self._side(self.best)} is {told}{logs}"
 
-    def _gain(self, other: ComparisonSide, gap: SpeedRatio, faster: str) -> str:
+    def _gain(self, other: ComparisonSide, gap: SpeedRatio, unit: str) -> str:
         digits = _digits(gap)
         ratio = self.style.strong(f"{gap.ratio:.{digits}f}x")
         sure = self.style.quiet(f"({gap.low:.{digits}f} to {gap.high:.{digits}f})")
-        return f"{ratio} {sure}{faster} than {self._side(other)}"
+        return f"{ratio} {sure} as fast{unit} as {self._side(other)}"
 
     def _logs_said(self) -> str:
         """Return the logs' verdict on the best side, and why it differs from ours."""
@@ -292,24 +297,22 @@ class _Speaker:
         if not pair_only and found is not None and found.spread > MIN_LOGGED_SPREAD:
             first = found.extremes[0]
             if not first["tied_with_best"] and first not in self.best.rows:
-                fastest = self.style.strong("would be the fastest")
-                return f"by the logs {self.style.name(first)} {fastest}"
+                fastest = self.style.strong("would be fastest")
+                return f"by the logged figures {self.style.name(first)} {fastest}"
         pairs = zip(self.others, self.gaps, strict=True)
         told = ((side, gap, *logged_ratio(self.best.rows, side.rows)) for side, gap in pairs)
         beside = [(side, gap, fig, ratio) for side, gap, fig, ratio in told if ratio is not None]
         if not beside:
-            return "their logs print no figure in common"
+            return "their logs share no speed figure"
         other, ours, figure, ratio = beside[0]
-        said = f"the logs said {self.style.strong(f'{ratio:.2f}x')}"
-        of = "" if pair_only else " for the first two"
-        if other is not self.others[0]:
-            said, of = f"against {self._side(other)} {said}", ""
+        times = self.style.strong(f"{ratio:.2f}x")
+        of = "" if pair_only else f" against {self._side(other)}"
         if abs(ratio / ours.ratio - 1) < MIN_CAUSE_EFFECT:
-            return f"{said}{of} as well" if of else f"{said} too"
+            return f"by the logged figures also {times}{of}"
         why = ratio_reasons(
             self.best.rows[0], other.rows[0], figure, self.style.name, self.style.plain
         )
-        return f"{said}{of}{why}"
+        return f"by the logged figures {times}{of}{why}"
 
     def _printed(self, among: Sequence[ComparisonSide]) -> str:
         """Return a clause if the logs of equally fast sides print different speeds."""
@@ -357,22 +360,28 @@ class _Speaker:
         if not any(side.has_run_interval for side in self.sides):
             twice = sorted({str(s.rows[0]["setup"]) for s in self.sides if s.repeats > 1})
             if not twice:
-                each = "One run each: noise between runs unknown; intervals are within a run."
-                return each + self._may_repeat(self.sides)
-            which = (
-                f"Setup {twice[0]} has" if len(twice) == 1 else f"Setups {join_words(twice)} have"
-            )
-            return (
-                f"{which} two repeats, too few for the noise between runs ({MIN_REPEATS} needed)."
-            )
+                unknown = "One run each, so run-to-run noise is unknown."
+                within = "Intervals cover variation within a run only."
+                return f"{unknown} {within}{self._may_repeat(self.sides)}"
+            return " ".join(map(self._two_repeats, twice))
         repeated = [self._side(side) for side in self.sides if side.has_run_interval]
-        told = "s of {} are" if len(repeated) > 1 else " of {} is"
-        parts = [f"The interval{told.format(join_words(repeated))} between runs"]
+        told = "s of {} cover" if len(repeated) > 1 else " of {} covers"
+        parts = [f"The interval{told.format(join_words(repeated))} run-to-run noise"]
         once = [side for side in self.sides if not side.has_run_interval]
         if once:
             verb = "has" if len(once) == 1 else "have"
-            parts.append(f"{self._listed(once)} {verb} too few runs for their noise to be known")
+            parts.append(f"{self._listed(once)} {verb} too few runs to estimate it")
         return f"{'; '.join(parts)}.{self._may_repeat(once)}"
+
+    def _two_repeats(self, setup: str) -> str:
+        """Return a sentence on a setup with too few repeats for an interval between runs."""
+        rows = [row for row in self.group if row["setup"] == setup]
+        names = join_words(_some([self.style.name(row) for row in rows]))
+        starts = max(side.repeats for side in self.sides if side.rows[0]["setup"] == setup)
+        return (
+            f"{names} have the same setup ({setup}). Its {starts} starts are too few to estimate "
+            f"run-to-run noise ({MIN_REPEATS} needed)."
+        )
 
     def _may_repeat(self, once: Sequence[ComparisonSide]) -> str:
         """Return a note on runs that are no repeats only because logs omit facts."""
@@ -384,10 +393,10 @@ class _Speaker:
             return ""
         unknown = [name for name in REPEAT_KEY_COLUMNS if any(row[name] is None for row in unsure)]
         lacks = f"{join_words([COLUMN_LABELS.get(name, name) for name in unknown])} unknown"
-        how = " ".join(f"{name}=…" for name in unknown)
+        how = " ".join(f"{name}=VALUE" for name in unknown)
         who = join_words(_some([self.style.name(row) for row in unsure]))
-        who = "They" if len(unsure) == len(rows) else who
-        return f" {who} are not taken for repeats: {lacks} (fairmfu set RUN {how})."
+        who = "These runs" if len(unsure) == len(rows) else who
+        return f" {who} are not treated as repeats: {lacks}. Fix: fairmfu set RUN {how}."
 
     def utilisation(self) -> str:
         """Return a note on the facts that runs without an MFU lack.
@@ -399,7 +408,8 @@ class _Speaker:
         lacks = list(dict.fromkeys(name for row in self.group for name in row["missing"]))
         if not lacks:
             return ""
-        return f"No MFU: missing {join_words(lacks)} (fairmfu set RUN {lacks[0]}=…)."
+        value = FACT_VALUES.get(lacks[0], "VALUE")
+        return f"No MFU: {join_words(lacks)} missing. Fix: fairmfu set RUN {lacks[0]}={value}."
 
     def logs(self) -> str:
         """Return a note on the logged figures beside ours, and the order by the logs."""
@@ -407,14 +417,12 @@ class _Speaker:
             return ""
         found = group_claims(self.group)
         if found is None:
-            return "Hardly a log here prints a speed of its own; the table shows those that do."
-        text = f"The logs print {found.text_of(found.values)}{found.unit}. "
+            return "No two logs print the same speed figure; the table shows what they print."
+        text = f"Logged: {found.text_of(found.values)}{found.unit}. "
         ours = [value for value in found.ours if value is not None]
         if len(ours) == len(found.ours):
-            by = (
-                "By one formula (exact attention)" if found.figure != "logged_tgs" else "Recomputed"
-            )
-            text += f"{by} it is {found.text_of(ours)}{found.unit}. "
+            by = "" if found.figure == "logged_tgs" else " (exact attention)"
+            text += f"Ours{by}: {found.text_of(ours)}{found.unit}. "
         silent = len(self.group) - len(found.rows)
         if silent:
             verb = "prints" if silent == 1 else "print"
@@ -436,15 +444,15 @@ class _Speaker:
             return ""
         if right:
             other = listing and order != [row["label"] for row in claims.rows]
-            return f"By the logs the order would be {listing}." if other else ""
+            return f"Order by logged figures: {listing}." if other else ""
         text = (
-            f"By the logs alone {self.style.name(first)} would seem {1 + claims.spread:.2f}x as "
-            f"fast as {self.style.name(last)} (recomputed: {ours_apart:.2f}x)"
+            f"By the logged figures alone, {self.style.name(first)} would seem "
+            f"{1 + claims.spread:.2f}x as fast as {self.style.name(last)} (ours: {ours_apart:.2f}x)"
         )
         if len(self.sides) > 2 or self._equal():  # noqa: PLR2004 - of a pair the sentence says it
             text += ratio_reasons(first, last, claims.figure, self.style.name, self.style.plain)
         if listing and len(order) > 2:  # noqa: PLR2004 - two are said already
-            text += f". The order by the logs: {listing}"
+            text += f". Order by logged figures: {listing}"
         return f"{text}."
 
     def _equal(self) -> bool:
@@ -458,16 +466,18 @@ class _Speaker:
         if len(there) < 2:  # noqa: PLR2004 - nothing to set side by side
             why = sorted({row["no_loss"] for row in self.group if row["no_loss"]})
             return f"Losses are not compared: {self.style.plain('; '.join(why))}." if why else ""
-        told = _few([f"{row['loss_at_equal_tokens']:#.4g}" for row in there])
-        text = f"Losses at {there[0]['equal_tokens']:,.0f} tokens: {told}"
+        losses = [f"{row['loss_at_equal_tokens']:#.4g}" for row in there]
+        named = [f"{self.style.name(row)} {loss}" for row, loss in zip(there, losses, strict=True)]
+        told = f"{losses[0]} each" if len(set(losses)) == 1 else ", ".join(_some(named))
+        text = f"Loss at {there[0]['equal_tokens']:,.0f} tokens: {told}"
         apart = [row for row in there if not row["same_loss"]]
         if not apart:
-            return f"{text}, alike within their scatter."
+            return f"{text}. Equal within their noise."
         spread = max(not_null(row["loss_spread"]) for row in there)
         who = "they" if len(there) == 2 else join_words(_some([self.style.name(r) for r in apart]))  # noqa: PLR2004
         return (
-            f"{text}; {self.style.strong('apart')} by more than their scatter ({spread:.2g}): "
-            f"{who} may not have done the same work."
+            f"{text}. {self.style.strong('They differ')} by more than their noise "
+            f"({spread:.2g}), so {who} may not have trained the same way."
         )
 
     def cost(self) -> str:
@@ -478,12 +488,13 @@ class _Speaker:
         if not self.others:
             return ""
         hours = [_hours(1e9 / side.tgs / 3600) for side in self.sides]
-        text = f"10^9 tokens take {_few(hours, ' GPU-hours')}"
+        text = f"1 billion tokens cost {_few(hours, ' GPU-hours')} at steady speed"
         price = self.group[0]["price_per_gpu_hour"]
         if price is not None:
             paid = [f"{side.rows[0]['cost_per_billion_tokens']:,.2f}" for side in self.sides]
-            text += f", that is {_few(paid)} at {price} per GPU-hour"
-        return self.style.plain(f"{text} (steady).")
+            text += f", or {_few(paid)} at {price} per GPU-hour"
+        order = ", in this order" if len(set(hours)) > 1 else ""
+        return self.style.plain(f"{text}{order}.")
 
     def not_the_same(self) -> str:
         """Return the differences within a group, except the compared framework."""
@@ -491,7 +502,7 @@ class _Speaker:
         if len({row["framework"] for row in self.group}) > 1:
             usual += [f"{COLUMN_LABELS['framework_version']}:", f"{COLUMN_LABELS['time_basis']}:"]
         found = [words for words in self.group[0]["differs"] if not words.startswith(tuple(usual))]
-        return self.style.plain(f"Not the same: {'; '.join(found)}.") if found else ""
+        return self.style.plain(f"Differences: {'; '.join(found)}.") if found else ""
 
     def nearest(self) -> str:
         """Return a note on the nearest group of the same model, and its differences."""

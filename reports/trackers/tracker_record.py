@@ -46,13 +46,19 @@ TRACKER_NAMES: Final[Mapping[str, str]] = {
 """Columns whose name omits the convention; a tracker needs the convention in the name."""
 
 OUR_SERIES: Final[Mapping[str, tuple[str, str]]] = {
-    "tgs": ("tokens/s/GPU", "tokens of the window over its time"),
-    "mfu_exact_attention": ("", "TGS x F / P of the run, a fraction; causal pairs and windows"),
-    "mfu_full_attention": ("", "the same with all pairs of the attention counted"),
+    "tgs": ("tokens/s/GPU", "tokens of the window / its time"),
+    "mfu_exact_attention": (
+        "",
+        "TGS x F / P of the run, a fraction; pairs that the mask allows",
+    ),
+    "mfu_full_attention": ("", "the same with full attention, all pairs"),
     "tflops_exact_attention": ("TFLOP/s/GPU", "TGS x F"),
-    "tflops_full_attention": ("TFLOP/s/GPU", "the same with all pairs of the attention counted"),
-    "seconds_per_step": ("s", "time of the window over its steps, by the run's time evidence"),
-    "steady": ("", "1 where the window counts in the run's TGS, 0 where it is left out"),
+    "tflops_full_attention": (
+        "TFLOP/s/GPU",
+        "the same with full attention, all pairs",
+    ),
+    "seconds_per_step": ("s", "time of the window / its steps, by the time basis of the run"),
+    "steady": ("", "1 if the window counts in the TGS of the run, 0 if it is excluded"),
 }
 """Our series: unit and meaning."""
 
@@ -152,7 +158,7 @@ def _record(
     )
 
 
-NO_ZONE_TEXT: Final = "none is printed: stamps are taken as UTC"
+NO_ZONE_TEXT: Final = "none logged: time stamps are read as UTC"
 
 
 def redact_records(runs: Sequence[TrackerRecord], redaction: Redaction) -> list[TrackerRecord]:

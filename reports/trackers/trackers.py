@@ -60,11 +60,11 @@ def export_runs(
     package = TRACKERS[tracker].package
     if package is not None and find_spec(package) is None:
         raise NotExportedError(
-            f"--to {tracker} needs the package {package}, which is not installed: "
+            f"--to {tracker} needs the package {package}, which is not installed. Fix: "
             f"pip install 'fairmfu[{tracker}]'"
         )
     if not runs:
-        raise NotExportedError("The store holds no run. Read some with: fairmfu ingest LOG...")
+        raise NotExportedError("The store has no runs. Read logs first: fairmfu ingest LOG...")
     if tracker == "wandb":
         return _to_wandb(runs, out, experiment)
     if tracker == "mlflow":
@@ -131,8 +131,8 @@ def _written(run: TrackerRecord, out: Path) -> Path:
         if any(file.stat().st_size > EMPTY_FILE_BYTES for file in place.glob("*.wandb")):
             return place
     raise NotExportedError(
-        f"{out / 'wandb'}: W&B did not write {run.name}. Why stands in the logs that it keeps "
-        "there; see that the disk has room, remove the folder and run it again."
+        f"{out / 'wandb'}: W&B did not write {run.name}. Its logs in that folder give the reason. "
+        "Check the free disk space, remove the folder and export again."
     )
 
 
@@ -155,7 +155,7 @@ def _free(places: Iterable[Path]) -> None:
     for place in places:
         if place.exists():
             raise NotExportedError(
-                f"{place}: there already. Nothing was written: give another --out, or remove it."
+                f"{place} exists, so nothing was written. Choose another --out, or remove it."
             )
 
 

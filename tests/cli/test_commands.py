@@ -154,14 +154,14 @@ def test_explain_as_json_has_operators_and_facts(store: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("torchtitan", " % of the time logged (start-up; warm-up)"),
-        ("deepspeed", "start-up (how long: the wall time below)"),
+        ("torchtitan", " % of the logged time (start-up; warm-up)"),
+        ("deepspeed", "start-up (duration: see the wall time below)"),
     ],
 )
 def test_explain_says_what_is_left_out_of_steady(store: Path, name: str, words: str) -> None:
     """DeepSpeed's engine stamps its first line when that step is done, so nothing times it."""
     said = run("explain", f"llama3-8b-8xh100-{name}", "--store", store).stdout
-    (line,) = (line for line in said.splitlines() if "left out of steady" in line)
+    (line,) = (line for line in said.splitlines() if "excluded from steady" in line)
     assert line.endswith(words)
     assert "\nWall time " in said
 
@@ -216,7 +216,7 @@ def test_a_report_is_what_its_name_ends_in(
     result = run("report", "--store", store, "--out", out, *words[2:])
     if begins is None:
         assert (result.exit_code, out.exists()) == (1, False)
-        assert f"{out}: a report ends in one of .html, .md, .json" in result.stderr
+        assert f"{out}: the suffix must be one of .html, .md, .json" in result.stderr
     else:
         assert out.read_text(encoding="utf-8").startswith(begins)
 
@@ -227,7 +227,7 @@ def test_a_report_of_one_kind_is_not_written_under_the_ending_of_another(
     out = tmp_path / "a.html"
     result = run("report", "--store", store, "--out", out, "--format", "md")
     assert (result.exit_code, out.exists()) == (1, False)
-    assert f"{out}: ends as html, and --format says md: leave one out" in result.stderr
+    assert f"{out}: suffix .html contradicts --format md" in result.stderr
 
 
 def test_an_unknown_run_is_told_what_there_is(store: Path) -> None:
@@ -390,14 +390,14 @@ def test_a_short_name_says_which_device_it_is(given: str, says: str | None, tmp_
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ("flops llama3-8b --seq-len 8192 --tgs nan", "nan is no finite number"),
+        ("flops llama3-8b --seq-len 8192 --tgs nan", "nan is not a finite number"),
         ("flops llama3-8b --seq-len 8192 --tgs -5", "not in the range"),
-        ("flops llama3-8b --seq-len 8192 --mfu nan", "nan is no finite number"),
+        ("flops llama3-8b --seq-len 8192 --mfu nan", "nan is not a finite number"),
         (f"flops llama3-8b --seq-len {'9' * 400}", "not in the range"),
-        ("nightly --wait nan", "nan is no finite number"),
-        ("runs --store ", "an empty path"),
-        ("ingest ", "an empty path"),
-        ("nightly --out ", "an empty path"),
+        ("nightly --wait nan", "nan is not a finite number"),
+        ("runs --store ", "the path is empty"),
+        ("ingest ", "the path is empty"),
+        ("nightly --out ", "the path is empty"),
     ],
 )
 def test_a_number_is_one_and_an_empty_path_is_none(arguments: str, said: str) -> None:

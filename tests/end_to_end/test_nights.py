@@ -197,7 +197,7 @@ def test_a_year_of_nights_over_two_formulas(
         if night == 200:
             rescored = CliRunner().invoke(main, ["rescore", "--store", str(path)])
             assert rescored.exit_code == 0
-            assert "3,600 runs computed anew" in rescored.output  # those of 180 nights
+            assert "Recomputed 3,600 runs" in rescored.output  # those of 180 nights
     judged = judge(plan, told, 365)
     assert not list(shortcomings(judged)), judged
     assert len(judged.found) + len(judged.missed) == 64

@@ -356,7 +356,7 @@ def others() -> str:
                 "formula": one["name"],
                 "FLOPs/token": f"{one['flops_per_token']:,.0f}",
                 "/ ours": f"{one['ratio_to_ours']:.3f}",
-                "what it does otherwise": one["why"],
+                "difference from ours": one["why"],
             }
             for one in found
         ]

@@ -207,7 +207,7 @@ def test_the_commands_take_addresses(
     assert result.stderr.splitlines() == [
         f"{bucket.url}/logs/a.log: torchtitan, 3 step lines, 0 other lines",
         f"{bucket.url}/logs/b.log: passed over, the file is empty.",
-        "1 read, 1 passed over",
+        "1 read, 1 skipped",
     ]
     orders = list[NightlyOrder]()
 

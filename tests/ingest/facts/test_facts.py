@@ -692,11 +692,11 @@ def test_facts_are_given_and_taken_back_on_the_command_line(
     (logs / "a.log").write_text(titan(5))
     run("ingest", logs / "a.log")
     assert seq_len() == 64
-    assert run("set", "a", "seq_len=128").stderr == "1 fact given or taken back, of 1 run\n"
+    assert run("set", "a", "seq_len=128").stderr == "Set 1 fact on 1 run\n"
     assert seq_len() == 128
     run("set", "a", "seq_len=")
     assert seq_len() is None
-    assert run("set", "a", "seq_len=").stderr == "nothing new, of 1 run\n"
+    assert run("set", "a", "seq_len=").stderr == "Nothing changed on 1 run\n"
     (logs / "a.log").write_text(titan(5, loss=9.0))
     said = run("ingest", logs / "a.log").stderr
     assert said.endswith("a.log holds another run now; the earlier one is kept\n1 read\n")

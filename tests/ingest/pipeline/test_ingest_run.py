@@ -158,9 +158,9 @@ def test_the_command_counts_them_and_says_nothing_of_each(log: Path, store: Stor
     assert said[0].splitlines() == [
         f"{log}: torchtitan, 3 step lines, 0 other lines",
         f"{log.with_name('notes.txt')}: passed over, no known format matches.",
-        "1 read, 1 passed over",
+        "1 read, 1 skipped",
     ]
-    assert said[1] == "1 unchanged, 1 passed over\n"
+    assert said[1] == "1 unchanged, 1 skipped\n"
 
 
 def test_a_file_is_one_from_wherever_it_is_given(

@@ -211,12 +211,13 @@ def test_commands_say_which_runs_it_is_of_and_what_to_do(before: Path, store: St
     assert "Fix: fairmfu ingest --again" in shown
     found = fairmfu("doctor", "--store", store.path)
     assert f"Note: {before}: read by an earlier fairmfu" in found.stdout
-    assert (found.exit_code, "all is well" in found.stdout) == (0, True)
+    assert (found.exit_code, "no problems found" in found.stdout) == (0, True)
     again = fairmfu("ingest", "--again", "--store", store.path)
     assert (again.exit_code, "1 read" in again.stderr) == (0, True)
     assert "earlier" not in fairmfu("runs", "--store", store.path).stderr
     nothing = fairmfu("ingest", "--again", "--store", store.path)
-    assert (nothing.exit_code, nothing.stderr) == (0, f"{store.path}: no log is to be read anew.\n")
+    told = f"{store.path}: no logs need to be read again.\n"
+    assert (nothing.exit_code, nothing.stderr) == (0, told)
     assert fairmfu("ingest", "--store", store.path).exit_code == 2
 
 
@@ -249,7 +250,7 @@ def test_metrics_that_are_kept_say_it_too(before: Path, store: Store) -> None:
 def test_a_log_that_is_gone_stays_and_is_named(before: Path, store: Store) -> None:
     before.unlink()
     found = fairmfu("ingest", "--again", "--store", store.path)
-    assert f"{before}: it is gone; its runs stay as they were read" in found.stderr
+    assert f"{before}: it is gone; its stored runs stay unchanged" in found.stderr
     assert found.exit_code == 0
     assert store.table("steps").height == 3
 

@@ -220,9 +220,9 @@ def test_explain_says_it_in_words(store: Path) -> None:
     result = CliRunner().invoke(
         main, ["explain", "llama3-8b-8xh100-torchtitan", "--store", str(store)]
     )
-    assert "reproduced: all 21 lines, to the last printed digit; proves" in result.output
-    assert "From the log's MFU to ours" in result.output
-    assert "the print's rounding (" in result.output
+    assert "reproduced: all 21 lines, to the last logged digit; confirms" in result.output
+    assert "From logged MFU to ours" in result.output
+    assert "rounding of the logged figure (" in result.output
 
 
 def test_a_wrong_fact_costs_the_rank_and_is_named(store: Path) -> None:
@@ -250,7 +250,7 @@ def test_propose_finds_the_model_without_being_told(store: Path) -> None:
     first = propose_facts(analysis.logged_lines[run], blind)[0]
     assert (first.model, first.seq_len) == ("llama-3-8b", 8192)
     result = CliRunner().invoke(main, ["explain", run, "--propose", "--store", str(store)])
-    assert "Proposals: none needed" in result.output
+    assert "Proposals: not needed." in result.output
 
 
 @pytest.mark.parametrize(

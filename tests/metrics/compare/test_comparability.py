@@ -300,7 +300,7 @@ def test_a_price_as_people_write_it(text: str, written: str) -> None:
 
 @pytest.mark.parametrize("text", ["", "free", "-2", "0", "2,50 EUR", "2.5 or 3"])
 def test_what_is_no_price(text: str) -> None:
-    with pytest.raises(ValueError, match="no price per GPU-hour"):
+    with pytest.raises(ValueError, match="not a price per GPU-hour"):
         cost.price(text)
 
 
@@ -342,7 +342,7 @@ def test_a_pair_says_all_that_differs() -> None:
     verdict = pair({}, {"seq_len": 4096, "precision": "fp8", "gpus": 64})
     assert verdict.verdict == "same model"
     assert verdict.sentence == (
-        "same model, different sequence length (8,192 / 4,096); number format (bf16 / fp8)"
+        "same model, different sequence length (8,192 / 4,096); precision (bf16 / fp8)"
     )
     assert verdict.differing_columns == ("seq_len", "precision")
     assert any(text.startswith("GPUs: ") for text in verdict.context)
@@ -370,7 +370,7 @@ def test_what_keeps_a_run_out_is_all_named() -> None:
     bad = {"precision": None, "device": None, "implied": 1.7, "warnings": said}
     found = by_name(rank_runs(metrics({}, bad)))
     assert found["r1"]["not_ranked"] == [
-        "unknown: number format, accelerator",
+        "unknown: precision, accelerator",
         f"{NOT_RANKED}odd.",
         "impossible: MFU would be 170%",
     ]
@@ -408,7 +408,7 @@ def test_what_only_some_runs_say_stands_last() -> None:
     found = rank_runs(metrics({"torch": "2.8", "gpus": 64}, {}, {"torch": "2.8"}))
     differs = found["differs"][0].to_list()
     assert differs[0].startswith("GPUs: ")
-    assert differs[-1].startswith("said by some only: ")
+    assert differs[-1].startswith("known for some runs only: ")
     assert "PyTorch" in differs[-1]
 
 
@@ -449,7 +449,7 @@ def test_two_formulas_of_one_framework_do_not_compare(
     other: dict[str, Any], told: str | None
 ) -> None:
     differs = rank_runs(metrics(OWN, OWN | other))["differs"][0].to_list()
-    said = [text for text in differs if text.startswith("own formula of")]
+    said = [text for text in differs if text.startswith("formulas of")]
     assert len(said) == (told is not None)
     assert told is None or told in said[0]
 
@@ -465,7 +465,7 @@ def test_two_formulas_of_one_framework_do_not_compare(
 def test_two_peaks_of_one_device_do_not_compare(other: dict[str, Any], *, is_told: bool) -> None:
     own = OWN | {"logged_peak": 989e12, "logged_mfu": 0.4}
     differs = rank_runs(metrics(own, own | other))["differs"][0].to_list()
-    said = [text for text in differs if text.startswith("peak of")]
+    said = [text for text in differs if text.startswith("peaks of")]
     assert bool(said) is is_told
     assert not is_told or "312 / 989 TFLOP/s" in said[0]
 
@@ -483,7 +483,7 @@ def test_the_nearest_group_differs_in_the_least() -> None:
     )
     assert found["r0"]["nearest_group"] == found["r1"]["group"]
     assert found["r2"]["nearest_group"] == found["r1"]["group"]
-    assert found["r2"]["nearest_differs"] == ["trained weights (lora of rank 8 on q_proj / full)"]
+    assert found["r2"]["nearest_differs"] == ["trainable (lora of rank 8 on q_proj / full)"]
     assert (found["r3"]["nearest_group"], found["r3"]["nearest_differs"]) == (None, [])
 
 

@@ -153,7 +153,7 @@ def test_runs_without_a_rate_or_a_key_have_no_place_and_say_why() -> None:
     assert found.unplaced.rows() == [
         ("r001", "night 1", "unknown: sequence length"),
         ("r002", "night 2", "no TGS: missing gpus"),
-        ("r003", "night 3", "no time: no stamp, and not when read"),
+        ("r003", "night 3", "no time: the log has no timestamp, and the store has no reading time"),
     ]
 
 
@@ -204,7 +204,7 @@ def test_a_change_where_logs_are_read_otherwise_is_told_as_such() -> None:
     for one in rows[:10]:
         one["warning_kinds"] = [OUTDATED_READING.identifier]
     change = row(history(metrics(rows)).changes)
-    assert change["causes"] == ["read by an earlier fairmfu -> this fairmfu"]
+    assert change["causes"] == ["log parsed by an earlier fairmfu -> this fairmfu"]
 
 
 def test_the_last_point_far_out_is_suspect_and_the_next_decides() -> None:
@@ -311,7 +311,7 @@ def test_a_baseline_beyond_the_threshold_only_and_one_that_is_lost() -> None:
     rows = metrics(runs(LEVEL + DOWN))
     found = history(rows, baselines=pins(("r003", 6000.0), ("gone", 1.0)), threshold=0.06)
     assert found.changes["against"].to_list() == ["history"]
-    assert found.unplaced.rows() == [("gone", "pinned", "a baseline, and its run is in no series")]
+    assert found.unplaced.rows() == [("gone", "pinned", "a baseline whose run is in no series")]
 
 
 # --- bounds of what has a place, by hand ------------------------------------------------------
@@ -339,7 +339,7 @@ def test_a_run_is_short_by_three_quarters_of_the_nine_before(
     assert (named in found.unplaced["run_id"].to_list()) is is_short
     if is_short:
         why = found.unplaced.filter(run_id=named)["why"].item()
-        assert f"of {last} window{'s' if last > 1 else ''} the warm-up" in why
+        assert f" {last} window{'s' if last > 1 else ''}, too few" in why
 
 
 def test_a_run_of_unknown_windows_is_as_short_as_one_of_none() -> None:
@@ -397,9 +397,16 @@ def test_settings_take_turns_from_two_returns_on() -> None:
     assert turns(64, 128, 256, 512) == []  # each is new
 
 
+def test_values_that_hold_a_comma_are_marked_in_quotes() -> None:
+    found = of(LEVEL[:2], attention_pattern=["causal", "causal, stops at document borders"])
+    assert found.points["marks"].to_list()[1] == [
+        'attention "causal" -> "causal, stops at document borders"'
+    ]
+
+
 def test_layers_of_the_model_are_marked_by_a_few_characters() -> None:
     found = of(LEVEL[:2], work=["0123456789ab", "a123456789ab"])
-    assert found.points["marks"].to_list()[1] == ["layers of the model 012345 -> a12345"]
+    assert found.points["marks"].to_list()[1] == ["model layers 012345 -> a12345"]
 
 
 def test_the_mfu_of_a_level_is_the_median_of_its_own_points() -> None:

@@ -114,12 +114,12 @@ def test_a_run_that_starts_behind_the_end_of_the_other_has_no_common_count() -> 
 
 def test_why_there_is_no_loss() -> None:
     silent = [row | {"loss": None} for row in lines("a")]
-    assert found(silent, lines("b"))["a"]["no_loss"] == "a log prints too few losses"
+    assert found(silent, lines("b"))["a"]["no_loss"] == "a log has too few losses"
     unknown = lines("a", gpus=None)
     why = found(unknown, lines("b"))["a"]["no_loss"]
-    assert why == "a log does not say how many tokens all GPUs trained on"
+    assert why == "a log does not give the tokens over all GPUs"
     broken = [row | {"loss": math.nan} for row in lines("a")]
-    assert found(broken, lines("b"))["a"]["no_loss"] == "a log prints too few losses"
+    assert found(broken, lines("b"))["a"]["no_loss"] == "a log has too few losses"
 
 
 def test_one_run_alone_is_not_compared() -> None:
@@ -162,7 +162,7 @@ def test_a_median_needs_five_lines(steps: int, *, is_enough: bool) -> None:
     """Of 8 lines those over the last half of the tokens are 5: from step 4 on."""
     few = [row | {"loss": None if i >= steps else 2.0} for i, row in enumerate(lines("a"))]
     rows = found(few, flat("b", 2.0))
-    assert (rows["a"]["no_loss"] == "a log prints too few losses") is not is_enough
+    assert (rows["a"]["no_loss"] == "a log has too few losses") is not is_enough
     rows = found(flat("a", 2.0, steps=8), flat("b", 2.0, steps=8))
     assert rows["a"]["same_loss"] is True
     rows = found(flat("a", 2.0, steps=7), flat("b", 2.0, steps=7))

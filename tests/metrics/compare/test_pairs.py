@@ -100,7 +100,7 @@ SAME_WORK: list[tuple[str, Facts, Facts, str, list[str]]] = [
         LORA,
         MODEL,
         [
-            "trained weights (full / lora of rank 16 on all-linear)",
+            "trainable (full / lora of rank 16 on all-linear)",
             "FLOPs per token (5.1471e+10 / 3.6714e+10)",
         ],
     ),
@@ -109,21 +109,21 @@ SAME_WORK: list[tuple[str, Facts, Facts, str, list[str]]] = [
         LORA | {"lora_rank": 8},
         LORA,
         MODEL,
-        ["trained weights (lora of rank 8 on all-linear / lora of rank 16 on all-linear)"],
+        ["trainable (lora of rank 8 on all-linear / lora of rank 16 on all-linear)"],
     ),
     (
         "LoRA of other targets",
         LORA,
         LORA | {"lora_targets": "q_proj, v_proj"},
         MODEL,
-        ["trained weights (lora of rank 16 on all-linear / lora of rank 16 on q_proj, v_proj)"],
+        ["trainable (lora of rank 16 on all-linear / lora of rank 16 on q_proj, v_proj)"],
     ),
     (
         "FP8 against BF16",
         {"precision": "fp8"},
         {},
         MODEL,
-        ["number format (fp8 / bf16)"],
+        ["precision (fp8 / bf16)"],
     ),
     (
         "documents masked against whole packs",
@@ -175,9 +175,9 @@ def test_what_has_to_be_the_same(
     [
         ({"recompute": "none"}, "recompute: full / none"),
         ({"framework_version": "0.15.1"}, "version: 0.15.1 / 0.16.9"),
-        ({"torch": "2.9.0"}, "said by some only: PyTorch"),
+        ({"torch": "2.9.0"}, "known for some runs only: PyTorch"),
         ({"zero_stage": 2}, "ZeRO stage: 2 / 3"),
-        ({"compile": True}, "said by some only: compile"),
+        ({"compile": True}, "known for some runs only: compile"),
     ],
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
 )
@@ -195,7 +195,10 @@ def test_another_batch_or_count_of_gpus_is_named(run: Run) -> None:
     assert found.context[:2] == ("GPUs: 64 / 8", "global batch: 64 / 8")
     found = compare_pair(run(), run() | {"gradient_accumulation": 4, "tensor_parallel": 2})
     assert found.verdict == LIKE
-    assert found.context == ("accumulation: 1 / 4", "said by some only: tensor parallel")
+    assert found.context == (
+        "gradient accumulation: 1 / 4",
+        "known for some runs only: tensor parallel",
+    )
 
 
 @pytest.mark.parametrize("wrong", [{"gradient_accumulation": 4}, {"tensor_parallel": 2}])
@@ -230,9 +233,9 @@ def test_another_framework_is_like_for_like(run: Run, log_format: str) -> None:
     ("changes", "why"),
     [
         ({"accelerator": None}, "unknown: accelerator"),
-        ({"trainable": None}, "unknown: model, attention, trained weights"),
-        ({"model": None}, "unknown: model, attention, trained weights"),
-        ({"trainable": "lora"}, "unknown: model, attention, trained weights"),
+        ({"trainable": None}, "unknown: model, attention, trainable"),
+        ({"model": None}, "unknown: model, attention, trainable"),
+        ({"trainable": "lora"}, "unknown: model, attention, trainable"),
         ({"document_mask": True}, "unknown FLOPs per token: attended_pairs"),
         ({"seq_len": None}, "no TGS: missing seq_len"),
     ],

@@ -66,8 +66,8 @@ def test_a_training_time_is_tokens_over_rate() -> None:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (("--gpus", "8"), "--gpus is for --time-for"),
-        (("--recompute", "full"), "takes an --accelerator"),
+        (("--gpus", "8"), "--gpus needs --time-for"),
+        (("--recompute", "full"), "needs --accelerator"),
         (("--lora-rank", "8"), "say trainable lora"),
     ],
 )

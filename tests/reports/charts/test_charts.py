@@ -361,7 +361,7 @@ def test_a_card_of_a_run_without_figures_is_null():
 
 def test_the_tooltip_is_the_figure_card():
     spec = json.dumps(all_of_three()["comparison"].spec)
-    for said in ("95 % interval", "formula", "peak from", "basis", "statistic", "convention"):
+    for said in ("95 % interval", "formula", "peak source", "basis", "statistic", "convention"):
         assert f"'{said}': " in spec
 
 
@@ -498,7 +498,7 @@ def test_a_histogram_counts_every_window():
     assert hist.filter("beyond")["windows"].sum() == 2  # steps 1 and 20 take three times as long
     bins = charts.step_times(hist, row).datasets["bins"]
     assert sum(each["top"] - each["foot"] for each in bins) == 500
-    assert "all that took longer, up to 9.9" in charts.step_times(hist, row).notes[1]
+    assert "all longer windows, up to 9.9" in charts.step_times(hist, row).notes[1]
 
 
 def test_a_histogram_of_unknown_tokens_by_a_rate_is_empty():
@@ -515,10 +515,10 @@ def test_many_runs_are_drawn_as_few_dots():
         figure = getattr(charts, name)(rows)
         assert len(figure.datasets["runs"]) <= comparison_charts.MAX_DOTS
         assert sum(dot["runs"] for dot in figure.datasets["runs"]) == 2_000
-        assert "2,000 runs: a dot is the median" in figure.notes[-1]
+        assert "2,000 runs: one dot is the median" in figure.notes[-1]
     comparison = charts.comparison(rows)
     assert len(comparison.datasets["runs"]) == comparison_charts.MAX_CHART_RUNS
-    assert "The 20 best of 2,000 runs; 1,980 more are not drawn." in comparison.notes
+    assert "The 20 best of 2,000 runs are drawn, 1,980 are not." in comparison.notes
     assert len(charts.mfu_by_run(rows).datasets["runs"]) == comparison_charts.MAX_CHART_RUNS
 
 
@@ -528,9 +528,9 @@ def test_a_caption_speaks_of_lines_where_there_are_some_and_of_each_logarithmic_
     alike = [row | dict.fromkeys(("model", "framework"), "one") for row in apart]
     alike = [row | {"seq_len": 4096, "precision": "bf16", "recompute": "none"} for row in alike]
     (note,) = charts.scaling(apart).notes
-    assert note.startswith("No two of these runs differ in GPUs alone, so no line joins them.")
+    assert note.startswith("No lines: no two of these runs differ only in the number of GPUs.")
     (note,) = charts.scaling(alike).notes
-    assert note.startswith("Each line is one framework, model, length")
+    assert note.startswith("Each line is one framework, model, sequence length")
     for figure in (charts.scaling(apart), charts.mfu_by_length(apart)):
         assert "logarithmic" in figure.notes[0]
 
@@ -645,10 +645,10 @@ def test_a_waterfall_draws_its_steps(bridge):
     assert len(factors) == len(bridge.factors) + 1  # those of the print's precision, too
     assert bridge.logged * prod(factors) == pytest.approx(bridge.ours, rel=1e-4)
     assert rows[-2]["text"] == rows[-1]["text"]
-    assert figure.title.startswith("From the log's ")
+    assert figure.title.startswith("From logged ")
     assert figure.params["order"] == [row["what"] for row in rows]
     if bridge.figure != "logged_tgs":
-        assert "torchtitan-2024-05; ours by the one formula (exact attention)" in figure.notes[0]
+        assert "torchtitan-2024-05. Ours: by our formula, exact attention" in figure.notes[0]
 
 
 def test_two_factors_of_one_name_are_two_rows():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import xml.etree.ElementTree as ET
+from dataclasses import replace
 from datetime import timedelta
 from functools import cache
 
@@ -25,6 +26,7 @@ from fairmfu.reports.nightly.night_html import AGE_SCRIPT, pages, status_js
 from fairmfu.reports.nightly.night_outputs import junit, markdown, summary, svg_name, svgs
 from fairmfu.reports.nightly.night_report import (
     Night,
+    brief_headline,
     build_digest,
     difference_text,
     exit_code,
@@ -60,8 +62,8 @@ from tests.support.told_nights import (
 
 SCHEMA = json.loads((ROOT / "docs" / "summary.schema.json").read_text(encoding="utf-8"))
 SLOWER = (
-    "torchtitan, llama3-8b, 8 x H100 SXM is 5.1 % slower (4.6 to 5.6) since 12 March, "
-    "with version 0.2.1 -> 0.2.2"
+    "torchtitan, llama3-8b, 8 x H100 SXM is 5.1 % slower (4.6 to 5.6) since 12 March; "
+    "changed at the same time: version 0.2.1 -> 0.2.2"
 )
 FAILED = {"path": "logs/cut.log.gz", "status": "failed", "message": "cut off after 3,200 lines"}
 HOSTILE = "a|b`c*d_e[f](http://g.h) @team www.i.j # \\| <b>k</b> \x00\x1b[31m\u202e\n- l"
@@ -77,7 +79,7 @@ def a_bad_night():
         sources=[FAILED, {"path": "logs/a.log", "status": "read", "message": None}],
         unplaced=[{"run_id": "titan-oom", "name": "titan-oom", "why": "it logged no step"}],
         notes=["The clock was set back by 2 hours."],
-        comparison=["a is 1.08x (1.07 to 1.09) faster per GPU than b."],
+        comparison=["a is 1.08x (1.07 to 1.09) as fast per GPU as b."],
         runs_page="runs.html",
     )
 
@@ -136,11 +138,11 @@ def test_a_new_regression_is_the_first_sentence_with_size_sureness_date_and_caus
 
 def test_what_must_be_known_beside_it_stands_beneath():
     assert headline(build_digest(a_bad_night())).notes == (
-        "21 runs, 20 series: 18 within their noise, 1 changed, 1 suspect.",
-        "1 series is still slower, since an earlier night: deepspeed, qwen3-32b, 8 x H100 SXM.",
-        "Suspect until a second run: xtuner, llama3-70b, 8 x H100 SXM, last run 6.1 % below "
-        "its level.",
-        "1 run did not complete: titan-oom (out of memory).",
+        "21 runs tonight in 20 series: 18 unchanged, 1 changed, 1 suspect.",
+        "1 series is still slower after an earlier regression: deepspeed, qwen3-32b, 8 x H100 SXM.",
+        "Suspect until another run confirms it: xtuner, llama3-70b, 8 x H100 SXM, last run 6.1 % "
+        "below its level.",
+        "1 run did not complete: titan-oom (torchtitan, out of memory).",
         "1 log could not be read: logs/cut.log.gz.",
     )
 
@@ -149,7 +151,7 @@ def test_runs_that_nothing_watches_are_told_but_not_the_crashed_ones_twice():
     lost = [{**crashed(name=name), "outcome": "completed"} for name in ("a", "b")]
     said = headline(build_digest(a_night(*many(nights=30), runs=[*lost, crashed()])))
     assert said.notes[-1] == (
-        "2 runs of tonight are in no series, so nothing watches them: a and b."
+        "2 runs tonight are in no series, so their speed is not tracked: a; b."
     )
     assert "in no series" not in headline(build_digest(a_bad_night())).notes[-1]
 
@@ -157,16 +159,45 @@ def test_runs_that_nothing_watches_are_told_but_not_the_crashed_ones_twice():
 def test_a_quiet_night_is_one_sentence():
     assert headline(build_digest(quiet())) == headline(build_digest(quiet()))
     said = headline(build_digest(quiet()))
-    assert said.says == "No change tonight. 20 runs, 20 series, all within their noise."
+    assert said.says == "No new speed change in any of the 20 series. 20 runs tonight."
     assert said.notes == ()
+
+
+@pytest.mark.parametrize(
+    ("outcome", "how"), [("completed", "that finished"), ("out_of_memory", "measured tonight")]
+)
+def test_a_quiet_night_names_how_many_series_ran(outcome, how):
+    night = quiet()
+    tonight = night.tonight.head(1).with_columns(outcome=pl.lit(outcome))
+    night = replace(night, tonight=tonight)
+    assert first(night) == f"No new speed change in the 1 of 20 series {how}. 1 run tonight."
+
+
+def test_a_night_whose_runs_are_in_no_series_compares_nothing():
+    night = quiet()
+    tonight = night.tonight.head(2).with_columns(run_id=pl.lit("lost-") + pl.col("run_id"))
+    said = headline(build_digest(replace(night, tonight=tonight)))
+    assert said.says == "Nothing to compare. 2 runs tonight, in no series."
+    assert said.notes[-1].startswith("2 runs tonight are in no series, so their speed")
+
+
+def test_failed_runs_of_one_name_are_told_apart():
+    lost = [crashed(name="titan") | {"run_id": f"id{n}"} for n in (1, 2)]
+    why = [{"run_id": run["run_id"], "name": "titan", "why": "no TGS"} for run in lost]
+    night = quiet(runs=lost, unplaced=why)
+    for text in (markdown(night).replace("\\", ""), plain(Page(night_page(night)).text)):
+        assert text.count("titan [id1]") > 1
+        assert text.count("titan [id2]") > 1
+        assert "torchtitan, out of memory" in text
 
 
 def test_a_first_night_says_that_it_is_too_early():
     night = a_night(*many(nights=1), number=1)
-    assert (
-        first(night)
-        == "Too early to tell. 20 runs, 20 series, none with the 10 runs that it takes."
+    assert first(night) == (
+        "Not enough history: the longest of 20 series has 1 of 10 runs needed. 20 runs tonight."
     )
+    alone = a_night(a_series(nights=3), number=1)
+    assert first(alone) == "Not enough history: 3 of 10 runs needed. 1 run tonight."
 
 
 def test_of_several_regressions_the_largest_is_told():
@@ -200,9 +231,10 @@ def test_a_change_below_the_threshold_is_told_and_does_not_fail():
         a_series(nights=60, steps=((1, 0.98),), counts=False), a_series("xtuner"), threshold=0.03
     )
     said = headline(build_digest(night))
-    assert said.says.startswith("No change above the threshold of 3.0 % tonight.")
+    assert said.says.startswith("No new speed change above the threshold of 3.0 %. ")
     assert "Also 1 change below the threshold of 3.0 %." in said.notes
     assert exit_code(night) == 0
+    assert brief_headline(build_digest(night)) == "No new speed change above the threshold of 3.0 %"
     assert "below the threshold" in night_page(night)
     assert "below the threshold" in markdown(night)
 
@@ -211,7 +243,9 @@ def test_a_baseline_that_is_gone_is_told_first():
     pin = {"run_id": "gone", "name": "best-of-march", "at": NOW, "tgs": 5_000.0}
     pins = pl.DataFrame([pin]).with_columns(pl.col("at").dt.replace_time_zone(None))
     said = headline(build_digest(through_history(runs("xtuner"), baselines=pins)))
-    assert said.notes[0].startswith("1 baseline holds no more, of a run that is in no series: best")
+    assert said.notes[0].startswith(
+        "1 baseline is not checked, because its run is in no series: best"
+    )
 
 
 def test_runs_of_one_name_are_told_with_their_ids():
@@ -227,7 +261,7 @@ def test_a_series_that_no_longer_runs_is_missed():
         row["last_at"] -= timedelta(days=9)
         row["first_at"] -= timedelta(days=9)
     night = a_night(gone, a_series(nights=30))
-    note = "1 series without a run for longer than usual: xtuner, llama3-8b (9 days)."
+    note = "1 job has stopped reporting: xtuner, llama3-8b (newest run 9 days old)."
     assert note in headline(build_digest(night)).notes
     assert {row["days_without_a_run"] for row in summary(night)["series"]} == {9, None}
 
@@ -362,7 +396,7 @@ def test_a_night_through_the_real_history_names_what_was_planted():
     said = first(night)
     assert said.startswith("1 regression tonight: torchtitan, llama3-8b is ")
     assert "slower" in said
-    assert said.endswith("with version 0.2.1 -> 0.2.2.")
+    assert said.endswith("changed at the same time: version 0.2.1 -> 0.2.2.")
     assert exit_code(night) == 3
     jsonschema.validate(summary(night), SCHEMA)
     assert said in plain(Page(night_page(night)).text)
@@ -405,8 +439,8 @@ def test_signs_lists_and_days():
         "0.0 %",
         "\N{EN DASH}",
     ]
-    assert join_some(["a", "b", "c"]) == "a, b and c"
-    assert join_some(["a", "b", "c", "d"]) == "a, b and 2 more"
+    assert join_some(["a", "b", "c"]) == "a; b; c"
+    assert join_some(["a", "b", "c", "d"]) == "a; b; 2 more"
     assert format_day(NOW, NOW) == "14 March"
     assert format_day(NOW - timedelta(days=80), NOW) == "24 December 2025"
 
@@ -479,21 +513,21 @@ def test_a_reason_of_several_lines_stands_on_as_many():
 def test_the_page_names_what_an_engineer_asks_for():
     shown = plain(Page(night_page(a_bad_night())).text)
     assert (
-        "5,830 to 5,533 tokens/s/GPU; first seen in torchtitan-llama3-8b-8-0312, last before it "
-        "torchtitan-llama3-8b-8-0311, made sure by torchtitan-llama3-8b-8-0314 on 14 March, "
-        "3 runs since." in shown
+        "From 5,830 to 5,533 tokens/s/GPU; last run before: torchtitan-llama3-8b-8-0311; "
+        "first run after: torchtitan-llama3-8b-8-0312; confirmed on 14 March by "
+        "torchtitan-llama3-8b-8-0314; 3 runs since." in shown
     )
     for words in ("CUDA out of memory", "it logged no step", "cut off after 3,200 lines"):
         assert words in shown
-    for words in ("The clock was set back", "1.08x", "All of them: 8,192 tokens, bf16"):
+    for words in ("The clock was set back", "1.08x", "Shared by all: 8,192 tokens, bf16"):
         assert words in shown
-    assert "Changes count from" not in shown
+    assert "do not count" not in shown
     assert "runs.html" in Page(night_page(a_bad_night())).addresses
 
 
 def test_a_change_that_nothing_explains_says_so():
     shown = plain(Page(night_page(a_night(FELL, DOUBT))).text)
-    assert "nothing that the logs say changed with it" in shown
+    assert "the logs show no setup change at that point" in shown
 
 
 def test_every_series_has_its_state_as_a_word_and_a_history():
@@ -508,20 +542,19 @@ def test_every_series_has_its_state_as_a_word_and_a_history():
 def test_points_of_two_formulas_are_warned_of_with_their_dates():
     night = a_night(TWICE, a_series("xtuner", nights=60))
     words = (
-        "MFU is by more than one formula, so a step of MFU between them is no step of speed: "
+        "MFU comes from several formulas, so an MFU step between them is not a speed change: "
         "fairmfu-1: 14 January 2026 to 12 February 2026, 30 runs; fairmfu-2: 13 February 2026 "
-        "to 14 March 2026, 30 runs. fairmfu rescore makes all of them anew; TGS does not depend "
-        "on the formula."
+        "to 14 March 2026, 30 runs. TGS does not depend on the formula. Fix: fairmfu rescore."
     )
     assert words in plain(Page(night_page(night)).text)
     assert summary(night)["series"][0]["warnings"] == [words]
-    note = "MFU by more than one formula in 1 series: torchtitan, llama3-8b."
+    note = "MFU comes from several formulas in 1 series: torchtitan, llama3-8b."
     assert note in headline(build_digest(night)).notes
 
 
 def test_a_series_of_several_jobs_asks_to_be_split():
     night = a_night(a_series(setups=("global batch: 64 / 128",)), a_series("xtuner"))
-    words = "Some settings go back and forth (global batch: 64 / 128), so this series"
+    words = "several jobs: some facts go back and forth (global batch: 64 / 128). Fix: split"
     assert words in plain(Page(night_page(night)).text)
 
 
@@ -560,7 +593,7 @@ def test_an_archived_page_asks_for_no_status_and_no_age():
     assert "status.js" not in read.addresses
     assert AGE_SCRIPT not in read.run
     assert "nonce" not in read.policy
-    assert "kept from that night" in read.text
+    assert "(archived)" in read.text
 
 
 def test_the_page_of_three_years_is_light():
@@ -573,7 +606,7 @@ def test_the_page_of_three_years_is_light():
     specs = [json.loads(spec) for spec in Page(whole).data if '"vconcat"' in spec]
     assert len(specs) == 20
     assert max(len(spec["datasets"]["runs"]) for spec in specs) <= 400
-    assert "median of up to 4 runs in a row" in whole
+    assert "median of up to 4 consecutive runs" in whole
 
 
 def test_status_js_says_when_and_why_and_a_comment_where_all_is_well():
@@ -637,7 +670,7 @@ def test_markdown_says_which_runs_stand_on_both_sides_and_how_to_compare_them():
     (change,) = [row for row in build_digest(night).changes if row["new"]]
     text = markdown(night)
     assert f"`fairmfu compare {change['last_before']} {change['run_id']}`" in text
-    assert f"first seen in {change['run']}, last before it {change['before_run']}" in text
+    assert f"last run before: {change['before_run']}; first run after: {change['run']};" in text
     assert "fairmfu compare" not in markdown(quiet())
 
 
@@ -744,7 +777,7 @@ def test_a_history_draws_levels_changes_baseline_marks_and_both_panels():
     for words in (
         "\\u25bc 5.1 % slower",
         "version 0.2.1 -> 0.2.2",
-        "baseline, torchtitan-llama3-8b-8-0315",
+        "baseline: torchtitan-llama3-8b-8-0315",
         '"title": "MFU, exact"',
         "5532.67",
     ):

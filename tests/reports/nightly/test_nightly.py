@@ -330,8 +330,9 @@ class TestWhatSurroundsIt:
         found = nightly()
         assert found.exit_code == 0
         words = " ".join(found.stdout.split())
-        assert f"The clock says {earlier:%Y-%m-%d %H:%M} UTC, before the last report of" in words
-        assert "it was set back" in words
+        assert (
+            f"The clock was set back: it shows {earlier:%Y-%m-%d %H:%M} UTC, and the last" in words
+        )
 
     def test_reports_of_one_day_stand_side_by_side_and_the_oldest_go(
         self, tmp_path: Path, logs: Path, nightly: Nightly
@@ -398,7 +399,7 @@ class TestWhatSurroundsIt:
         settle(empty)
         found = nightly()
         assert found.exit_code == 1
-        assert "No file there is a log of a known format" in found.stderr
+        assert "No file has a known log format" in found.stderr
         write_nights(logs, range(1, 2), Plan(seed=1))
         assert [nightly().exit_code for _ in range(2)] == [0, 0]
         written = (tmp_path / "out" / "nightly.log").read_text()
@@ -423,7 +424,7 @@ class TestWhatSurroundsIt:
         write_nights(logs, range(3, 4), plan)
         found = nightly()
         words = " ".join(found.stdout.split())
-        assert "4 runs are as an earlier fairmfu computed them" in words
+        assert "4 runs have metrics of an earlier fairmfu" in words
         assert "fairmfu rescore" in words
         assert {s["series"]: s["formulas"] for s in summary(tmp_path)["series"]}.popitem()[1] == [
             "fairmfu-1",
@@ -431,7 +432,7 @@ class TestWhatSurroundsIt:
         ]
         rescored = CliRunner().invoke(main, ["rescore", "--store", "store"])
         assert rescored.exit_code == 0
-        assert "4 runs computed anew" in rescored.stderr
+        assert "Recomputed 4 runs" in rescored.stderr
         assert "earlier fairmfu" not in nightly().stdout
         assert {tuple(s["formulas"]) for s in summary(tmp_path)["series"]} == {("fairmfu-next",)}
 
@@ -448,7 +449,7 @@ class TestWhatSurroundsIt:
         assert name in listed.stdout
         remove = ["baseline", "remove", name, "--store", "store"]
         taken = CliRunner().invoke(main, remove)
-        assert (taken.exit_code, taken.stderr) == (0, "1 baseline taken back\n")
+        assert (taken.exit_code, taken.stderr) == (0, "Removed 1 baseline\n")
         again = CliRunner().invoke(main, remove)
         assert f"No baseline is called {name!r}. See: fairmfu baseline list" in again.stderr
         listed = CliRunner().invoke(main, ["baseline", "list", "--store", "store"])
@@ -466,7 +467,7 @@ class TestWhatSurroundsIt:
         assert nightly().exit_code == 0
         write_nights(logs, range(15, 19), plan, only=(0,))
         trial = nightly("--out", "trial")
-        assert "1 earlier change of the history is listed, not news" in " ".join(
+        assert "1 earlier change is listed but not reported as new" in " ".join(
             trial.stdout.split()
         )
         assert nightly().exit_code == 3
@@ -501,7 +502,7 @@ class TestWhatSurroundsIt:
         assert told["title"] == "Team X"
         facts = Store(tmp_path / "perf").table("facts").filter(name="gradient_accumulation")
         assert "sidecar:fairmfu.toml" in facts["origin"].to_list()
-        assert "other facts than the log" not in " ".join(found.stdout.split())
+        assert "overrides the log" not in " ".join(found.stdout.split())
 
     def test_facts_that_speak_against_the_log_are_told(
         self, tmp_path: Path, logs: Path, monkeypatch: pytest.MonkeyPatch
@@ -513,7 +514,7 @@ class TestWhatSurroundsIt:
         )
         found = CliRunner().invoke(main, ["nightly"])
         words = " ".join(found.stdout.split())
-        assert "fairmfu.toml gives 2 runs of tonight other facts than the log, such as" in words
+        assert "fairmfu.toml overrides the log's facts in 2 runs tonight, such as" in words
         assert "NVIDIA B200 (sidecar:fairmfu.toml)" in words
 
     def test_options_may_stand_in_the_environment(
@@ -534,8 +535,8 @@ class TestWhatSurroundsIt:
         ("options", "words"),
         [
             (["--threshold", "3"], "--threshold takes a fraction below 1, 0.03 or 3%."),
-            (["--series-by", "model,gpu"], "no column of metrics is called 'gpu'."),
-            (["--store", "a", "--out", "a"], "--store and --out are one folder."),
+            (["--series-by", "model,gpu"], "metrics has no column 'gpu'."),
+            (["--store", "a", "--out", "a"], "--store and --out are the same folder."),
             (["--config", "nowhere.toml"], "does not exist"),
         ],
     )
@@ -560,8 +561,8 @@ class TestWhatSurroundsIt:
             f"{page}: exit 4",
         ]
         markdown = (tmp_path / "out" / "summary.md").read_text()
-        assert f"could not be read: {why}" in markdown.replace("\\", "")
-        assert "nothing to be compared with" not in markdown
+        assert why.replace(": ", " (unreadable): ", 1) in markdown.replace("\\", "")
+        assert "nothing else here is comparable" not in markdown
 
     def test_nothing_to_read_is_a_question_of_usage(self, tmp_path: Path) -> None:
         found = CliRunner().invoke(main, ["nightly", "--store", str(tmp_path / "s")])
@@ -651,7 +652,7 @@ def test_baselines_of_the_configuration_are_named_as_runs_are_anywhere(
     }
     found = held_against(first[1], f"{second[1]}x", "nothing like it")
     assert found.exit_code == 1
-    assert "fairmfu.toml, [[baselines]]: nothing to hold a series against.\n" in found.stderr
+    assert "fairmfu.toml, [[baselines]]: no run to compare a series with.\n" in found.stderr
     assert f"No run is called '{second[1]}x'. Nearest: {second[1]}" in found.stderr
     assert "No run is called 'nothing like it'." in found.stderr
     assert summary(tmp_path) == before
@@ -674,8 +675,8 @@ def test_a_baseline_whose_run_was_removed_ends_the_night(
     assert fairmfu(main, ["baseline", "set", name, "--store", "store"]).exit_code == 0
     removed = fairmfu(main, ["remove", name, other, "--store", "store"])
     assert removed.exit_code == 0
-    assert f"Warning: {name} ({run_id}) is a baseline." in removed.stderr
-    assert f"Warning: fairmfu.toml names {other} as a baseline." in removed.stderr
+    assert f"Warning: {name} ({run_id}) is a baseline:" in removed.stderr
+    assert f"Warning: fairmfu.toml names {other} as a baseline:" in removed.stderr
     (tmp_path / "fairmfu.toml").unlink()
     assert nightly().exit_code == 0  # which has read it again
     before = summary(tmp_path)
@@ -683,10 +684,13 @@ def test_a_baseline_whose_run_was_removed_ends_the_night(
     Path(path).unlink()
     found = nightly()
     assert found.exit_code == 1
-    assert "store, baselines: nothing to hold a series against.\n" in found.stderr
-    assert f"{name} ({run_id}) is gone." in found.stderr
+    assert "store, baselines: no run to compare a series with.\n" in found.stderr
+    assert f"{name} ({run_id}) is no longer in the store." in found.stderr
     assert summary(tmp_path) == before
-    assert f"{name} ({run_id}) is gone." in (tmp_path / "out" / "status.js").read_text()
+    assert (
+        f"{name} ({run_id}) is no longer in the store."
+        in (tmp_path / "out" / "status.js").read_text()
+    )
     assert fairmfu(main, ["baseline", "remove", run_id, "--store", "store"]).exit_code == 0
     assert nightly().exit_code == 0
     assert "Warning" not in fairmfu(main, ["remove", metrics["name"][2], "--store", "store"]).stderr

@@ -128,7 +128,7 @@ def test_each_chart_of_the_list_is_written_in_each_format(
     if name in ABSENT:
         result = chart(name, store, tmp_path / f"{name}.svg")
         assert result.exit_code == 1
-        assert "nothing to draw. It takes " in result.stderr
+        assert "nothing to draw. It needs " in result.stderr
         assert not list(tmp_path.iterdir())
         return
     place = [one.name for one in chart_export.CHARTS].index(name)
@@ -211,17 +211,17 @@ def test_the_convention_is_set_drawn_and_said(store: Path, tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (("comparisn",), "No chart is called 'comparisn'. Nearest: comparison"),
-        (("course",), "course shows one run, of "),
+        (("comparisn",), "Unknown chart: 'comparisn'. Nearest: comparison"),
+        (("course",), "course shows one run, and there are "),
         (("course", "llama3-8b-8xh100-xtunr"), f"Nearest: {XTUNER}"),
-        (("scaling", XTUNER), "scaling: nothing to draw. It takes runs with a TGS on two or more"),
+        (("scaling", XTUNER), "scaling: nothing to draw. It needs runs with a TGS on two or more"),
         (("waterfall", "llama3-8b-8xh100-deepspeed"), "waterfall: nothing to draw."),
         (("mfu_by_run", "deepspeed-0.16.9/zero0-1rank-fp32-breakdown"), "Missing: accelerator"),
         (
             ("comparison", "--out", "x.gif"),
-            "x.gif: a chart ends in one of .svg, .png, .pdf, .json. Give another --out",
+            "x.gif: the suffix must be one of .svg, .png, .pdf, .json. Rename --out.",
         ),
-        (("comparison", "--out", "x"), "a chart ends in one of .svg"),
+        (("comparison", "--out", "x"), "x: the suffix must be one of .svg"),
     ],
 )
 def test_what_cannot_be_drawn_says_why(
@@ -246,7 +246,7 @@ def test_a_chart_without_a_name_is_wrong_usage(store: Path) -> None:
 
 def test_an_unknown_suffix_is_told_before_the_store_is_read(tmp_path: Path) -> None:
     result = run("chart", "comparison", "--out", "x.gif", "--store", tmp_path / "nothing")
-    assert "x.gif: a chart ends in one of .svg" in result.stderr
+    assert "x.gif: the suffix must be one of .svg" in result.stderr
 
 
 # --- the report as Markdown -------------------------------------------------------------------

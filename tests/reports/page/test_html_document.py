@@ -341,8 +341,8 @@ def test_the_page_says_what_needs_a_script() -> None:
     page = sheet.html("t", sheet.figure(FIGURE))
     assert "<noscript>" in page
     packed = a_page(Sheet(packed_above=0))
-    assert "packed on this page, and needs JavaScript" in packed
-    assert "packed on this page" not in page
+    assert "are compressed. They need JavaScript" in packed
+    assert "are compressed" not in page
 
 
 @pytest.mark.parametrize("name", ["page.js", "page.css", "nightly.css"])

@@ -165,23 +165,23 @@ class Page(HTMLParser):
 
 
 def first_screen(text):
-    return re.sub(r"\s+", " ", Page(text).text.split("The same in figures")[0])
+    return re.sub(r"\s+", " ", Page(text).text.split("The same as a table")[0])
 
 
 def test_equal_runs_with_different_logs():
     says = first_screen(equal_page())
     assert "are equally fast, within 0.1 %: 5,8" in says
     assert "although their logs print 298, 331 and 412 TFLOP/s per GPU." in says
-    assert "it is 300, 300 and 300 TFLOP/s per GPU" in says
-    assert "The order by the logs: xtuner-8b, torchtitan-8b, deepspeed-8b." in says
-    assert "One run each: noise between runs unknown" in says
+    assert "Ours (exact attention): 300, 300 and 300 TFLOP/s per GPU" in says
+    assert "Order by logged figures: xtuner-8b, torchtitan-8b, deepspeed-8b." in says
+    assert "One run each, so run-to-run noise is unknown." in says
     assert "xtuner-8b would seem 1.38x as fast as" in says
     assert "synthetic runs llama-3-8b, 8,192 tokens, bf16, NVIDIA H100 SXM" in says
 
 
 def test_a_faster_run_is_named_with_its_interval():
     says = first_screen(rendered(equal_runs(torchtitan=6_400.0)))
-    found = re.search(r"torchtitan-8b is (\S+)x \(([\d.]+) to ([\d.]+)\) faster per GPU than", says)
+    found = re.search(r"torchtitan-8b is (\S+)x \(([\d.]+) to ([\d.]+)\) as fast per GPU as", says)
     ratio, low, high = map(float, found.groups())
     assert ratio == pytest.approx(6_400 / 5_838, abs=0.01)
     assert 1 < low <= ratio <= high
@@ -192,7 +192,7 @@ def test_overlapping_intervals_are_not_told_apart():
     wide = pl.lit(4_000.0).alias("tgs_low"), pl.lit(7_000.0).alias("tgs_high")
     given["metrics"] = given["metrics"].with_columns(wide)
     says = first_screen(rendered(given))
-    assert "cannot be told apart: 9.2 % apart, inside the noise (these data would have" in says
+    assert "are not measurably different: 9.2 % apart, within the noise (smallest" in says
 
 
 # --- the page -----------------------------------------------------------------------------
@@ -241,14 +241,14 @@ def test_data_is_json_without_nan():
 
 def test_an_empty_store_renders():
     text = rendered(parts(a_store()))
-    assert "The store holds no run." in text
+    assert "The store has no runs." in text
     assert "<figure" not in text
 
 
 @pytest.mark.parametrize("framework", LOGGED_TFLOPS)
 def test_one_run_renders(framework):
     text = rendered(parts(a_store(a_run(framework, 5_000.0))))
-    assert " has nothing to be compared with: " in text
+    assert "; nothing else here is comparable." in text
     assert "What it ran" in text
 
 
@@ -384,48 +384,48 @@ def told(*runs):
 def test_the_sentence_names_the_formula_and_the_causes():
     says, text = told(claiming())
     found = re.search(
-        r"The log prints (\d+) TFLOP/s per GPU by torchtitan-2024-05 \(its own "
-        r"formula, reproduced in 40 of 40 lines\); by the one formula it is (\d+), "
-        r"because of attended pairs: [^;]*\(x (0\.\d{4})\)",
+        r"The log prints (\d+) TFLOP/s per GPU by torchtitan-2024-05 \(the framework's "
+        r"formula, reproduced in 40 of 40 lines\); ours is (\d+)\. "
+        r"Reasons: [^;]*\(x (0\.\d{4})\)",
         says,
     )
     logged, ours, factor = map(float, found.groups())
     assert ours / logged == pytest.approx(factor, rel=0.01)
-    assert "Proven by the print: seq_len, model." in says
-    assert "Why the log's figure is not ours" in says
-    assert says.count("From the log's TFLOP/s to ours") == 2  # before the runs, and in its own part
-    assert re.search('gives this, digit by digit, in 40 of 40 lines."><[^>]+>reproduced</', text)
+    assert "Confirmed by the logged figures: seq_len, model." in says
+    assert "Why the logged figure differs from ours" in says
+    assert says.count("From logged TFLOP/s to ours") == 2  # before the runs, and in its own part
+    assert re.search('reproduces every digit in 40 of 40 lines."><[^>]+>reproduced</', text)
 
 
 def test_a_run_that_is_not_reproduced_says_what_would():
     says, _ = told(claiming(own_length=4096))
-    assert "torchtitan-2024-05, its likeliest own formula, gives that in 0 of 40 lines" in says
-    assert re.search(r"what stays unexplained \(x 1\.\d{4}\)", says)
-    hypothesis = "Nearest hypothesis, by which every line comes out:"
+    assert "torchtitan-2024-05, its most likely formula, reproduces it in 0 of 40 lines" in says
+    assert re.search(r"unexplained \(x 1\.\d{4}\)", says)
+    hypothesis = "Nearest hypothesis (reproduces every line):"
     # The log states its length. Half of attention at 8,192 prints what all of it does at 4,096.
     assert (
         f"Not reproduced. {hypothesis} the formula of torchtitan-hf-backend-own-embedding." in says
     )
-    assert "Proven" not in says
+    assert "Confirmed" not in says
     _, text = told(claiming(times=2))
     why = f"0 of 40 lines. {hypothesis} the print is twice as much."
     assert re.search(f'{re.escape(why)}"><[^>]+>not reproduced</', text)
     says, _ = told(claiming(times=1.9))
-    assert "Not reproduced. No other usual value, version or unit gives what it prints." in says
+    assert "Not reproduced. No other common value, version or unit reproduces it." in says
 
 
 def test_a_run_that_is_not_compared_says_why():
     unknown = {k: v for k, v in FACTS.items() if k != "model"}
     says, text = told(claiming(facts=unknown))
-    assert "TFLOP/s per GPU, which could not be compared with a formula of its own; what it" in says
-    assert "is not known: missing model" in says
-    assert "Not compared: TFLOP/s, for want of model." in says
-    assert "Why the log's figure" not in says
-    assert "From the log's TFLOP/s to ours" not in text
+    assert "TFLOP/s per GPU, not compared with a formula of the framework; our figure is" in says
+    assert "is unknown: missing model" in says
+    assert "Not compared: TFLOP/s: missing model shape." in says
+    assert "Why the logged figure" not in says
+    assert "From logged TFLOP/s to ours" not in text
     run = a_run("deepspeed", 5_800.0)
     run["runs"][0]["log_format"] = "our-fork"
     says, text = told(run)
-    assert "; nothing leads from it to ours: no formula of its own is known." in says
+    assert "; not comparable with ours: the formula of the framework is unknown." in says
     assert "Not compared: no own formula is known of our-fork." in says
     assert re.search('no own formula is known of our-fork."><[^>]+>not compared</', text)
 
@@ -439,7 +439,7 @@ def test_a_silent_log_is_not_audited():
     for step in run["steps"]:
         del step["logged_tflops"]
     says, text = told(run)
-    assert "The log prints no MFU, TFLOP/s or TGS of its own in a steady window." in says
+    assert "The log prints no MFU, TFLOP/s or TGS in a steady window." in says
     assert "Not compared" not in says
     assert "</abbr>" not in text
 
@@ -462,10 +462,10 @@ def test_a_hostile_name_does_not_leave_the_audit(monkeypatch):
     read = Page(text)
     assert len(read.run) == 2
     assert f"Nearest hypothesis: {EVIL}." in read.text
-    assert f"The log's is by its own formula, {EVIL}" in read.text
+    assert f"Logged: by the framework's formula, {EVIL}." in read.text
 
 
 def test_a_run_adds_little_to_the_page_for_its_waterfall():
-    found = re.findall(r"<figure aria-label=.From the log.*?</figure>", told(claiming())[1])
+    found = re.findall(r"<figure aria-label=.From logged.*?</figure>", told(claiming())[1])
     assert len(found) == 2
     assert max(map(len, found)) < 6_000

@@ -298,8 +298,8 @@ def test_a_page_of_very_many_runs_says_less_of_each_and_says_so(monkeypatch):
     assert wrong == []
     assert {place.split(":")[0] for place, *_ in seen.figures} >= {"charts.course"}
     assert not any("step_times" in place for place, *_ in seen.figures)
-    assert "As the runs are many, each has this one chart" in html
-    assert "4 to 9 of 9</span>, the rest of the table" in html
+    assert "With this many runs, each has only this chart" in html
+    assert "Rows 4 to 9 of 9</span>" in html
     assert re.findall(r'data-holds="[^"]*"', html)[0].count("id-") == 4
     assert html.count('id="run-id-') == 9
 
@@ -308,8 +308,8 @@ def test_folds_of_many_logs_say_what_they_hold(monkeypatch):
     monkeypatch.setattr(html_report, "MAX_FOLDS_PER_LEVEL", 2)
     runs = [a_run("xtuner", 5e3, name=f"run-{n}", run_id=f"id-{n}", steps=8) for n in range(3)]
     html = html_report.render_page(told_of(*runs))
-    folds = re.findall(r"What was not read of logs \d to \d of \d", html)
-    assert folds == [f"What was not read of logs {of} of 3" for of in ("1 to 2", "3 to 3")]
+    folds = re.findall(r"Unread and other lines: logs \d to \d of \d", html)
+    assert folds == [f"Unread and other lines: logs {of} of 3" for of in ("1 to 2", "3 to 3")]
 
 
 def test_text_of_logs_stays_text():

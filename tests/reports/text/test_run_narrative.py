@@ -34,19 +34,21 @@ def test_ranks_and_data_are_told() -> None:
         )
     )
     assert told == (
-        "Outcome: completed; 8 ranks print, 6.1 % apart in step time, rank 5 the slowest in 93 % "
-        "of 400 steps (by chance 12 %); data-bound: 23 % of a step is waiting for data."
+        "Outcome: completed; step times of 8 logged ranks differ by 6.1 %, and rank 5 is slowest "
+        "in 93 % of 400 steps (12 % by chance); data-bound: 23 % of the step time waits for data."
     )
 
 
 def test_few_steps_say_nothing_of_a_rank() -> None:
     few = row(ranks=2, rank_spread=0.02, slowest_rank="1", slowest_share=1.0, rank_steps=3)
-    assert outcome_sentence(few) == "Outcome: completed; 2 ranks print, 2.0 % apart in step time."
+    assert outcome_sentence(few) == (
+        "Outcome: completed; step times of 2 logged ranks differ by 2.0 %."
+    )
 
 
 def test_an_interval_says_what_it_comes_from_or_why_there_is_none() -> None:
     assert confidence_text(row(windows=49, effective_windows=34.2)) == (
-        "of 49 windows, as good as 34 independent"
+        "49 windows (effective sample size 34)"
     )
     assert confidence_text(row(windows=3, no_interval="3 windows: an interval needs 9")) == (
         "no interval: 3 windows: an interval needs 9"
@@ -56,10 +58,10 @@ def test_an_interval_says_what_it_comes_from_or_why_there_is_none() -> None:
 @pytest.mark.parametrize(
     ("basis", "words"),
     [
-        ("stamp from start", "from the start of training, time by stamps"),
-        ("runtime", "over the run time that the log prints"),
-        ("elapsed", "from the first line of a step on, time by elapsed"),
-        ("elapsed from start", "from the start of training, time by elapsed"),
+        ("stamp from start", "from the start of training, timed by time stamps"),
+        ("runtime", "over the logged run time"),
+        ("elapsed", "from the first step line, timed by the logged step time"),
+        ("elapsed from start", "from the start of training, timed by the logged step time"),
     ],
 )
 def test_end_to_end_says_what_it_covers(basis: str, words: str) -> None:
@@ -69,7 +71,7 @@ def test_end_to_end_says_what_it_covers(basis: str, words: str) -> None:
 def test_goodput_of_a_chain_names_its_launches_and_what_was_lost() -> None:
     told = row(goodput=70.0, goodput_share=0.7, goodput_launches=3, lost_to_restarts_s=5400.0)
     assert goodput_words(told) == (
-        "70.0 % of steady; tokens that count over all of the wall time, 3 launches up to this one; "
+        "70.0 % of steady; useful tokens / total wall time over 3 launches up to this one; "
         "1.5 h lost to restarts"
     )
 

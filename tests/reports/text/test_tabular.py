@@ -61,12 +61,12 @@ def test_a_narrow_terminal_shows_whole_figures_and_names_what_it_leaves_out(
     left = " ".join(left.split())
     assert max(map(len, table.splitlines())) <= width
     assert re.search(r"12,345 .*33\.3 %", table)
-    named = left.removeprefix("Left out for want of room: ").partition(". All")[0]
+    named = left.partition("narrow: ")[2].partition(". To see")[0]
     headings = [heading for heading, _ in RUN_COLUMNS.values()]
     there = [h for h in headings if h not in named]
     words = " ".join(table.split("───")[0].split())
     assert all(word in words for heading in there for word in heading.split())
-    figures = {"GPUs": "128", "length": "8,192", "steps": "1,000,000", "TGS end to end": "12,289"}
+    figures = {"GPUs": "128", "seq_len": "8,192", "steps": "1,000,000", "TGS end to end": "12,289"}
     assert all((text in table) == (heading in there) for heading, text in figures.items())
     assert "outcome" in there
 
@@ -74,7 +74,7 @@ def test_a_narrow_terminal_shows_whole_figures_and_names_what_it_leaves_out(
 @pytest.mark.parametrize("shown", [280], indirect=True)
 def test_a_wide_terminal_shows_all_in_one_line_each(shown: str) -> None:
     assert len(shown.splitlines()) == 3
-    assert "Left out" not in shown
+    assert "Columns hidden" not in shown
 
 
 @pytest.mark.parametrize(
@@ -104,7 +104,7 @@ def test_figures_of_lists_have_units_and_separators() -> None:
 
 def test_what_goes_to_a_file_leaves_nothing_out() -> None:
     for output in ("table", "markdown", "csv"):
-        assert "Left out" not in render_frame(
+        assert "Columns hidden" not in render_frame(
             RUNS, output, RUN_COLUMNS, droppable=DROPPABLE_RUN_COLUMNS
         )
 
@@ -167,7 +167,7 @@ def test_doubts_of_many_runs_that_differ_in_figures_alone_are_told_once() -> Non
     assert run_doubts(doubtful(*few)) == [f"run-{n}: {words}" for n, words in enumerate(few)]
     (told,) = run_doubts(doubtful(*few, back.format(39)))
     every = back.format("14 to 1875")
-    assert told.startswith(f"run-0, run-1, 2 more runs: {every} (figures from the least to ")
+    assert told.startswith(f"run-0, run-1, 2 more runs: {every} (figures are ranges over ")
     assert told.endswith("fairmfu explain RUN)")
     gaps = [f"TGS is {gap}% off. 4 of 4,096 by 0.2.3, in 7." for gap in ("+2", "0.5", "-12.5", "9")]
     (told,) = run_doubts(doubtful(*gaps))
@@ -182,8 +182,6 @@ def test_doubts_say_how_to_give_what_is_missing() -> None:
     assert run_doubts(rows) == [
         "run-0: missing gpus, seq_len",
         "run-0: the same",
-        "What is missing is given by: fairmfu set RUN NAME=VALUE",
+        "Give missing facts with: fairmfu set RUN NAME=VALUE",
     ]
-    assert run_doubts(rows, missing=False)[1:] == [
-        "What runs lack, by the names that fairmfu set takes: fairmfu runs"
-    ]
+    assert run_doubts(rows, missing=False)[1:] == ["List missing facts with: fairmfu runs"]

@@ -91,30 +91,32 @@ def test_a_log_that_prints_nothing_hides_no_other(tmp_path: Path) -> None:
     """Of one H200: the second run's log has samples/s only, the third's as the first's."""
     fairmfu("ingest", SAMPLES / "h200", "--store", tmp_path / "store")
     (said, *_) = fairmfu("compare", "--store", tmp_path / "store").splitlines()
-    assert "1.22x (1.20 to 1.24) faster per GPU than deepspeed-0.19.8/bf16 and 1.40x" in said
-    assert "; against xtuner-0.2.0/bf16 the logs said 1.42x, because the log of torchtitan" in said
+    assert "1.22x (1.20 to 1.24) as fast per GPU as deepspeed-0.19.8/bf16 and 1.40x" in said
+    assert "; by the logged figures 1.42x against xtuner-0.2.0/bf16, because the log of t" in said
 
 
 def test_the_faster_run_though_its_log_says_otherwise(shelf: Shelf) -> None:
     shelf.put("titan", "torchtitan", 1.28, seed=1)
     shelf.put("xtuner", "xtuner", 1.40, seed=2)
     said = shelf.first_line("xtuner", "titan")
-    ratio, low, high = numbers(said, r"titan is ([\d.]+)x \(([\d.]+) to ([\d.]+)\) faster per GPU")
+    ratio, low, high = numbers(said, r"titan is ([\d.]+)x \(([\d.]+) to ([\d.]+)\) as fast per GPU")
     assert low <= ratio <= high
     assert ratio == pytest.approx(1.40 / 1.28, abs=0.01)
     # both logs by their own formulas: 370.8 at 6,398 tokens/s and 474.2
-    (logged,) = numbers(said, r"faster per GPU than xtuner; the logs said ([\d.]+)x, because ")
+    (logged,) = numbers(
+        said, r"as fast per GPU as xtuner; by the logged figures ([\d.]+)x, because "
+    )
     assert logged == pytest.approx(370.8 / 474.2 * 1.40 / 1.28, abs=0.01)
-    assert "the log of xtuner counts recomputed forwards as work (x1.31)" in said
-    assert "takes key and value to be as wide as the query (x1.09)" in said
-    assert "the log of titan counts attended pairs that the mask leaves out (x1.13)" in said
+    assert "the log of xtuner counts activation checkpointing as work (x1.31)" in said
+    assert "ignores grouped-query attention (x1.09)" in said
+    assert "the log of titan counts masked-out attention as work (x1.13)" in said
 
 
 def test_causes_multiply_to_what_the_logs_say(shelf: Shelf) -> None:
     shelf.put("titan", "torchtitan", 1.28, seed=1)
     shelf.put("xtuner", "xtuner", 1.40, seed=2)
     said = shelf.first_line()
-    ours, logs = numbers(said, r"is ([\d.]+)x .*the logs said ([\d.]+)x")
+    ours, logs = numbers(said, r"is ([\d.]+)x .*by the logged figures ([\d.]+)x")
     told = dict(re.findall(r"the log of (\w+) (.*?)(?=, the log| and the log|\.$)", said))
     product = {
         run: np.prod([float(x) for x in re.findall(r"\(x([\d.]+)\)", words)])
@@ -127,13 +129,13 @@ def test_a_difference_inside_the_noise_is_called_that(shelf: Shelf) -> None:
     shelf.put("one", "torchtitan", 1.28, seed=1, noise=0.2)
     shelf.put("two", "xtuner", 1.285, seed=2, noise=0.2)
     said = shelf.first_line()
-    assert "cannot be told apart: " in said
+    assert "are not measurably different: " in said
     apart, shown = numbers(
         said,
-        r"([\d.]+) % apart, inside the noise \(these data would have shown ([\d.]+) % or more\)",
+        r"([\d.]+) % apart, within the noise \(smallest detectable difference: ([\d.]+) %\)",
     )
     assert apart < shown
-    assert "faster" not in said
+    assert "as fast per GPU" not in said
 
 
 def test_what_is_told_apart_is_not_said_to_be_noise(shelf: Shelf) -> None:
@@ -142,7 +144,7 @@ def test_what_is_told_apart_is_not_said_to_be_noise(shelf: Shelf) -> None:
     shelf.put("noisy", "xtuner-v1", 1.275, seed=3, noise=0.2)
     said = shelf.first_line()
     assert "best and near are equally fast, within 0.3 %" in said
-    assert "; best and noisy cannot be told apart: " in said
+    assert "; best and noisy are not measurably different: " in said
 
 
 def test_the_page_says_of_the_first_what_it_is_of_its_setup(shelf: Shelf) -> None:
@@ -161,13 +163,13 @@ def test_runs_that_lack_nothing_and_have_no_rank_do_not_ask_for_facts(shelf: She
     for name, seconds in (("one", 1e-3), ("two", 2e-3)):  # beyond every peak
         shelf.put(name, "torchtitan", seconds)
     shelf.put("three", "xtuner", 1e-3)
-    assert shelf.first_line() == "No run can be ranked. Why not stands below, with each."
+    assert shelf.first_line() == "No run can be ranked. The reasons are below."
 
 
 def test_one_run_each_says_what_is_unknown(shelf: Shelf) -> None:
     shelf.put("titan", "torchtitan", 1.28, seed=1)
     shelf.put("xtuner", "xtuner", 1.40, seed=2)
-    assert "One run each: noise between runs unknown" in shelf.compare()
+    assert "One run each, so run-to-run noise is unknown." in shelf.compare()
 
 
 def repeats(shelf: Shelf, log_format: str, rates: Sequence[float], facts: str = "") -> None:
@@ -181,7 +183,7 @@ def test_three_repeats_are_spoken_of_as_a_setup(shelf: Shelf) -> None:
     shelf.put("once", "xtuner", 1.60, seed=9)
     text = shelf.compare()
     assert "torchtitan (3 runs) is 1.2" in text.splitlines()[0]
-    assert "The interval of torchtitan (3 runs) is between runs; once has too few runs" in text
+    assert "The interval of torchtitan (3 runs) covers run-to-run noise; once has too few" in text
     (low, high) = numbers(text, r"torchtitan \(3 runs\) is [\d.]+x \(([\d.]+) to ([\d.]+)\)")
     assert high - low > 0.03  # the runs are 0.8 % apart, t of 2 degrees of freedom
 
@@ -203,7 +205,7 @@ def test_runs_that_are_ranked_without_an_mfu_say_what_they_lack(shelf: Shelf) ->
     for name, log_format, seconds in (("a", "torchtitan", 1.2), ("b", "xtuner", 1.3)):
         shelf.put(name, log_format, seconds)
         fairmfu("set", name, "accelerator=NVIDIA T4", "--store", shelf.store)
-    assert "- No MFU: missing peak_flops (fairmfu set RUN peak_flops=…)." in shelf.compare()
+    assert "- No MFU: peak_flops missing. Fix: fairmfu set RUN peak_flops=N " in shelf.compare()
     fairmfu("set", "a", "b", "peak_flops=989.4e12", "--store", shelf.store)
     assert "No MFU" not in shelf.compare()
 
@@ -212,15 +214,16 @@ def test_two_repeats_are_too_few(shelf: Shelf) -> None:
     repeats(shelf, "torchtitan", (1.28, 1.30))
     text = shelf.compare()
     assert "torchtitan-0 is 1.01" in text.splitlines()[0]
-    assert "Setup A has two repeats, too few for the noise between runs (3 needed)." in text
+    assert "torchtitan-0 and torchtitan-1 have the same setup (A). Its 2 starts are too few" in text
+    assert "(3 needed)" in text
 
 
 def test_repeats_that_do_not_say_their_version_are_named(shelf: Shelf) -> None:
     repeats(shelf, "torchtitan", (1.28, 1.29, 1.27))
     repeats(shelf, "xtuner", (1.60, 1.61, 1.62))
     text = shelf.compare()
-    assert "They are not taken for repeats: version unknown" in text
-    assert "fairmfu set RUN framework_version=…" in text
+    assert "are not treated as repeats: version unknown." in text
+    assert "fairmfu set RUN framework_version=VALUE" in text
 
 
 def test_logs_that_would_name_another_winner_are_told_of_beside_near_repeats(shelf: Shelf) -> None:
@@ -228,8 +231,8 @@ def test_logs_that_would_name_another_winner_are_told_of_beside_near_repeats(she
     repeats(shelf, "torchtitan", (1.28, 1.30))
     shelf.put("slow", "xtuner", 1.40, seed=9)
     said = shelf.first_line()
-    assert said.endswith("; by the logs slow would be the fastest.")
-    assert "the logs said" not in said
+    assert said.endswith("; by the logged figures slow would be fastest.")
+    assert said.count("by the logged figures") == 1
 
 
 def test_logs_that_agree_are_not_said_to_mislead(shelf: Shelf) -> None:
@@ -237,8 +240,8 @@ def test_logs_that_agree_are_not_said_to_mislead(shelf: Shelf) -> None:
     shelf.put("longer", "torchtitan", 1.60, count=20, seed=2)
     text = shelf.compare()
     assert "short has no interval (" in text.splitlines()[0]
-    assert text.splitlines()[0].endswith("x too.")
-    assert "By the logs alone" not in text
+    assert re.search(r"; by the logged figures also [\d.]+x\.$", text.splitlines()[0])
+    assert "By the logged figures alone" not in text
 
 
 def test_a_run_against_itself_is_no_comparison(shelf: Shelf) -> None:
@@ -246,16 +249,16 @@ def test_a_run_against_itself_is_no_comparison(shelf: Shelf) -> None:
     shelf.put("xtuner", "xtuner", 1.40, seed=2)
     arguments = ["compare", "titan", "titan", "--store", str(shelf.store)]
     result = CliRunner().invoke(main, arguments)
-    assert "All names are of one run" in result.stderr
-    assert "titan has nothing to be compared with: " in result.stdout
+    assert "All names are of the same run" in result.stderr
+    assert re.search("titan runs at .*; nothing else here is comparable.", result.stdout)
 
 
 def test_too_few_windows_claim_no_winner(shelf: Shelf) -> None:
     shelf.put("titan", "torchtitan", 1.28, count=6)
     shelf.put("xtuner", "xtuner", 1.60, count=20, seed=2)
     said = shelf.first_line()
-    assert "no winner is claimed: " in said
-    assert "faster" not in said
+    assert "No winner is claimed, because " in said
+    assert "as fast per GPU" not in said
 
 
 def test_runs_that_are_not_alike_have_no_winner(shelf: Shelf) -> None:
@@ -266,11 +269,11 @@ def test_runs_that_are_not_alike_have_no_winner(shelf: Shelf) -> None:
         "long and short train the same model, but are not ranked: different sequence length "
         "(16,384 / 8,192); FLOPs per token (5.7914e+10 / 5.1471e+10). No winner is claimed."
     )
-    (ratio,) = numbers(said, r"At equal FLOPs per token \(5.147e\+10\) .* tokens/s/GPU, ([\d.]+)x")
+    (ratio,) = numbers(said, r"Scaled to equal FLOPs per token \(5.147e\+10\): .*, ([\d.]+)x")
     rows = json.loads(shelf.compare("--format", "json"))
     mfu = {row["name"]: row["mfu"] for row in rows}
     assert ratio == pytest.approx(mfu["long"] / mfu["short"], abs=0.006)
-    assert {row["verdict"] for row in rows} == {said.split(" They reach")[0]}
+    assert {row["verdict"] for row in rows} == {said.split(" They run at")[0]}
 
 
 def test_other_models_are_not_comparable(shelf: Shelf) -> None:
@@ -278,18 +281,18 @@ def test_other_models_are_not_comparable(shelf: Shelf) -> None:
     shelf.put("small", "xtuner-v1", 1.28, seed=2)
     fairmfu("set", "small", "model=llama2-7b", "--store", shelf.store)
     said = shelf.first_line("llama", "small")
-    assert "not comparable: different models (llama-3-8b / llama-2-7b)" in said
-    assert "no winner is claimed" in said
+    assert "are not comparable, so no winner is claimed: different models (llama-3-8b / " in said
 
 
 def test_losses_and_cost_stand_under_the_table(shelf: Shelf) -> None:
     shelf.put("titan", "torchtitan", 1.28, seed=1)
     shelf.put("xtuner", "xtuner", 1.40, seed=2)
     text = shelf.compare("--price", "2.50 EUR")
-    assert re.search(r"- Losses at 39,321,600 tokens: 2.2\d+ (and 2.2\d+|each), alike within", text)
-    hours, more = numbers(text, r"10\^9 tokens take ([\d.]+) and ([\d.]+) GPU-hours")
+    same = r"(titan 2.2\d+, xtuner 2.2\d+|2.2\d+ each)"
+    assert re.search(rf"- Loss at 39,321,600 tokens: {same}\. Equal within their noise\.", text)
+    hours, more = numbers(text, r"1 billion tokens cost ([\d.]+) and ([\d.]+) GPU-hours")
     assert more / hours == pytest.approx(1.40 / 1.28, rel=0.01)
-    paid = numbers(text, r"that is ([\d.]+) and ([\d.]+) at 2.50 EUR per GPU-hour")
+    paid = numbers(text, r"or ([\d.]+) and ([\d.]+) at 2.50 EUR per GPU-hour")
     assert paid == pytest.approx([2.5 * hours, 2.5 * more], rel=0.002)
     assert "2.50 EUR / GPU-h" in text
 
@@ -302,8 +305,8 @@ def test_losses_that_are_apart_stand_beside_the_claim(shelf: Shelf) -> None:
     other = shelf.folder / "other"
     fairmfu("ingest", log, shelf.folder / "titan.log", "--store", other)
     text = fairmfu("compare", "--store", other)
-    assert "Their losses are apart: they may not have done the same" in text.splitlines()[0]
-    assert re.search(r"Losses at [\d,]+ tokens: 2.2\d+ and 3.2\d+; apart by more than", text)
+    assert "Their losses differ, so they may not have trained the same" in text.splitlines()[0]
+    assert re.search(r"Loss at [\d,]+ tokens: titan 2.2\d+, xtuner 3.2\d+\. They differ by", text)
 
 
 def test_json_stays_a_list_of_rows_and_holds_the_sentence(shelf: Shelf) -> None:
@@ -323,7 +326,7 @@ def test_json_stays_a_list_of_rows_and_holds_the_sentence(shelf: Shelf) -> None:
 def test_what_is_no_price_is_an_error() -> None:
     result = CliRunner().invoke(main, ["compare", "--price", "cheap"])
     assert result.exit_code == 2
-    assert "'cheap' is no price per GPU-hour" in result.stderr
+    assert "'cheap' is not a price per GPU-hour" in result.stderr
 
 
 def test_the_page_says_the_same(shelf: Shelf) -> None:
@@ -344,9 +347,8 @@ def test_logs_that_say_what_we_say_mislead_nobody(shelf: Shelf) -> None:
     shelf.put("fast", "torchtitan", 1.28, seed=1, count=6)
     shelf.put("slow", "torchtitan", 1.50, seed=2, count=600)
     said = " ".join(shelf.compare().split())
-    assert "no winner is claimed" in said
-    assert "the logs said 1.1" in said
-    assert "too." in said
+    assert "No winner is claimed" in said
+    assert "by the logged figures also 1.1" in said
     assert "would seem" not in said
 
 

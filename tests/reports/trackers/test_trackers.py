@@ -141,7 +141,7 @@ def test_times_are_those_of_the_log(told: dict[str, TrackerRecord]) -> None:
     assert one.started_at == 1793610000  # 2026-11-02 09:00:00
     assert one.series["at"].is_sorted()
     assert one.last == (200, 1793610264.0)
-    assert "taken as UTC" in one.texts["zone_of_times"]
+    assert "read as UTC" in one.texts["zone_of_times"]
 
 
 UNDATED = "step: {step:2}  loss: {loss}  grad_norm: {norm}  memory: 1.50GiB(3.00%)  tps: {tps}  "
@@ -370,7 +370,7 @@ def test_wandb_is_told_every_value(
 
 def test_wandb_has_a_run_once(wandb: SimpleNamespace, odd: TrackerRecord, tmp_path: Path) -> None:
     list(trackers.export_runs([odd], "wandb", tmp_path, "speed"))
-    with pytest.raises(trackers.NotExportedError, match=f"{odd.run_id}: there already"):
+    with pytest.raises(trackers.NotExportedError, match=f"{odd.run_id}.* exists"):
         list(trackers.export_runs([odd], "wandb", tmp_path, "speed"))
     assert len(wandb.init) == 1
 
@@ -393,7 +393,7 @@ def test_nothing_is_written_over(tracker: str, samples: Path, tmp_path: Path) ->
     before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
     done = run(*arguments)
     assert done.exit_code == 1
-    assert "there already. Nothing was written: give another --out, or remove it." in done.stderr
+    assert "exists, so nothing was written. Choose another --out, or remove it." in done.stderr
     assert before == {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
 
 
@@ -413,7 +413,7 @@ def test_a_package_that_is_missing_is_named(
     for name in ("tensorboard", "wandb"):
         done = run("export", "--to", name, "--out", tmp_path / name, "--store", samples)
         assert done.exit_code == 1
-        assert f"which is not installed: pip install 'fairmfu[{name}]'" in done.stderr
+        assert f"which is not installed. Fix: pip install 'fairmfu[{name}]'" in done.stderr
         assert not (tmp_path / name).exists()
     assert run("export", "--to", "mlflow", "--out", tmp_path, "--store", samples).exit_code == 0
 
