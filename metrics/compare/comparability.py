@@ -20,7 +20,7 @@ import polars as pl
 from fairmfu.ingest.core.schema import row_dtypes
 
 from ..audit.logged_figures import PER_GPU_FIGURES
-from ..core.messages import NOT_RANKED
+from ..core.messages import NOT_RANKED, as_clause
 from ..core.run_table import MetricsRow, metrics_rows, not_null, value_of
 from ..throughput.resolved_facts import SETUP_FACTS
 from ..throughput.throughput import explain_missing_rate
@@ -227,7 +227,7 @@ def _obstacles(row: ComparisonRow) -> list[str]:
         reasons.append(f"unknown: {', '.join(unknown)}")
     elif row["flops_per_token"] is None:
         reasons.append(f"unknown FLOPs per token: {', '.join(row['missing'])}")
-    reasons += [warning for warning in row["warnings"] if warning.startswith(NOT_RANKED)]
+    reasons += [as_clause(said) for said in row["warnings"] if said.startswith(NOT_RANKED)]
     if row["implied"] is not None:
         reasons.append(f"impossible: MFU would be {row['implied']:.0%}")
     return reasons

@@ -84,6 +84,11 @@ def _within_sentence(text: str) -> str:
     return text[:1].lower() + text[1:] if is_common else text
 
 
+def as_clause(sentence: str) -> str:
+    """Return a message as the end of another sentence, after a colon."""
+    return _within_sentence(sentence.removeprefix(NOT_RANKED)).removesuffix(".")
+
+
 def doubts_of(messages: Iterable[Message]) -> list[Message]:
     """Return the messages that may change a figure by more than 1 %."""
     return [message for message in messages if message.effect != "note"]

@@ -8,7 +8,7 @@ from ..core.messages import MessageKind
 
 UNREAD_LINES: Final = MessageKind(
     "unread-lines",
-    "Lines of steps or facts that are cut off or damaged, and were not read: {unread}",
+    "Cut-off or damaged lines of steps or facts were not read: {unread}",
     when="A few lines that look like steps could not be read.",
 )
 MANY_UNREAD_LINES: Final = MessageKind(

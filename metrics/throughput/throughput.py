@@ -20,7 +20,7 @@ from fairmfu.ingest.core.schema import INT, row_dtypes
 
 from ..core.arrays import FloatArray
 from ..core.intervals import SURE_STANDARD_ERRORS, rate_interval, robust_spread, robust_summary
-from ..core.messages import Message, MessageRow
+from ..core.messages import Message, MessageRow, as_clause
 from ..core.print_precision import MAX_UNEXPLAINED_GAP
 from ..core.run_arrays import RunArrays, median, total
 from ..core.run_table import MetricsRow, RateBasisColumns, RateColumns
@@ -600,9 +600,11 @@ def explain_missing_rate(row: MetricsRow) -> tuple[str, list[str]]:
     kinds = row["warning_kinds"] or []
     fatal = [w for w, kind in zip(warnings, kinds, strict=True) if kind in NO_RATE_KINDS]
     if fatal or row["steps"] == 0:
-        return "; ".join(fatal or warnings[:1]), []
+        return "; ".join(map(as_clause, fatal or warnings[:1])), []
     lacks = list(takewhile(lambda name: name in RATE_FACTS, missing))
-    return (f"missing {', '.join(lacks)}" if lacks else "; ".join(warnings[:1])), lacks
+    if lacks:
+        return f"missing {', '.join(lacks)}", lacks
+    return "; ".join(map(as_clause, warnings[:1])), []
 
 
 def _no_rate(windows: RunArrays, run: dict[str, Any], facts: dict[str, Any]) -> dict[str, Any]:

@@ -605,11 +605,11 @@ def _tokens(pair: _Pair) -> str | None:
     if "rate" not in pair.kinds:
         return None
     held = pair.faster(pair.other("rate"))
-    for times, word in ((held, "many"), (1 / held, "few")):
+    for times, word in ((held, "high"), (1 / held, "low")):
         whole = round(times)
         if whole > 1 and abs(times / whole - 1) < MAX_UNEXPLAINED_GAP:
             return (
-                f"tokens per step look {whole}x too {word} "
+                f"tokens per step seem {whole}x too {word} "
                 "(tensor_parallel, pipeline_parallel, context_parallel or gradient_accumulation?)"
             )
     return None

@@ -261,9 +261,15 @@ def _shape(facts: Mapping[str, Mapping[str, Any]], result: UtilizationResult) ->
     except ShapeError as error:
         result.missing.append("model_config")
         damaged = isinstance(error, ImpossibleShapeError)
-        text = f"{str(error).rstrip('.')} ({_where(facts[best])})" if damaged else str(error)
+        text = _with_place(str(error), _where(facts[best])) if damaged else str(error)
         result.warnings.append(messages.SHAPE_UNKNOWN(error=text))
         return None
+
+
+def _with_place(error: str, place: str) -> str:
+    """Return an error with a place before its remedy."""
+    what, fix, remedy = error.partition(" Fix: ")
+    return f"{what.rstrip('.')} ({place}).{fix}{remedy}"
 
 
 def _where(fact: Mapping[str, Any]) -> str:

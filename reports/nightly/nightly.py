@@ -39,6 +39,7 @@ from fairmfu.metrics.compare.comparability import rank_runs
 from fairmfu.metrics.compare.comparison_row import ComparisonRow
 from fairmfu.metrics.compare.cost import Price
 from fairmfu.metrics.compare.history import SERIES_BY, History, history
+from fairmfu.metrics.core.messages import as_clause
 from fairmfu.metrics.formula.accelerators import Accelerator
 from fairmfu.metrics.formula.flops import FORMULA_VERSION
 from fairmfu.metrics.pipeline import metrics_cache as scores
@@ -410,9 +411,8 @@ def _note_outdated_readings(store: Store, metrics: pl.DataFrame, diary: _Diary) 
             told.append((name, since))
     if told:
         name, since = min(told)
-        diary.note(
-            f"{count_noun(len(told), 'run')}, such as {name}: {outdated_reading(since, 'note')}"
-        )
+        reason = as_clause(outdated_reading(since, "note"))
+        diary.note(f"{count_noun(len(told), 'run')}, such as {name}: {reason}")
 
 
 def _dated(store: Store, kept: pl.DataFrame, metrics: pl.DataFrame) -> pl.DataFrame:

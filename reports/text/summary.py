@@ -15,7 +15,6 @@ from fairmfu.metrics.audit.bridge import Bridge
 from fairmfu.metrics.audit.fact_suggestions import Proposal
 from fairmfu.metrics.audit.formula_era import Era
 from fairmfu.metrics.compare.comparison_row import ComparisonRow
-from fairmfu.metrics.core.messages import NOT_RANKED
 from fairmfu.metrics.core.run_selection import choose_one
 from fairmfu.metrics.core.run_table import METRICS, MetricsRow, metrics_rows, not_null, value_of
 from fairmfu.metrics.formula import accelerators
@@ -195,8 +194,7 @@ def _with_ratios(of: pl.DataFrame) -> pl.DataFrame:
 
 
 def _apart(of: pl.DataFrame, output: str) -> str:
-    reasons = pl.col("not_ranked").list.eval(pl.element().str.strip_prefix(NOT_RANKED))
-    shown = of.with_columns(why=reasons.list.join("; "))
+    shown = of.with_columns(why=pl.col("not_ranked").list.join("; "))
     columns: Columns = {"name": ("run", str), "tgs": ("TGS", count), "why": ("reason", str)}
     return "\nNot ranked\n" + render_frame(shown, output, columns)
 
