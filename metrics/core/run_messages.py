@@ -1,4 +1,4 @@
-"""Messages about runs as a whole, for several rooms: old readings, failed analyses, odd values."""
+"""Messages about whole runs: old readings, failed analyses, impossible values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Messages against a run as a whole: unread lines, and rates that contradict the log."""
+"""Messages about whole runs: unread lines, and rates that contradict the log."""
 
 from __future__ import annotations
 

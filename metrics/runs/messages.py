@@ -20,7 +20,7 @@ GROUPS_IN_ONE_LOG: Final = MessageKind(
 )
 GROUPS_MISSING: Final = MessageKind(
     "groups-missing",
-    "Some TorchFT replica groups have no log here (logs of group: {groups}; groups in all: "
+    "Some TorchFT replica groups have no log here (logs here: {groups}; groups in all: "
     "{count}). GPUs, batch and tokens/s cover only these",
     "unranked",
     when="Logs of some replica groups are missing.",

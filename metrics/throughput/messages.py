@@ -96,7 +96,7 @@ REINFORCEMENT_STEPS: Final = MessageKind(
 
 UNLOGGED_WORK: Final = MessageKind(
     "unlogged-work",
-    "TGS leaves out {windows}, probably unlogged evaluation or checkpoints",
+    "TGS leaves out {windows}, probably unlogged evaluations or checkpoints",
     "doubt",
     when="A few windows are far slower than the rest, and no log line explains them.",
     fix="ingest the whole log",
@@ -211,8 +211,8 @@ AVERAGE_WINDOW_UNKNOWN: Final = MessageKind(
 )
 ACCUMULATION_UNKNOWN: Final = MessageKind(
     "accumulation-unknown",
-    "TGS uses {timed:,.0f} of {passed:,.0f} micro-steps, and gradient_accumulation is unknown, so "
-    "their share of optimizer steps is too",
+    "TGS uses {timed:,.0f} of {passed:,.0f} micro-steps, and without gradient_accumulation their "
+    "share of optimizer steps is unknown",
     "unranked",
     when="Some micro-steps are timed, and gradient_accumulation is unknown.",
     fix="fairmfu set RUN gradient_accumulation=N",

@@ -425,9 +425,7 @@ def _disagreeing(rated: FloatArray, timed: FloatArray, off: FloatArray) -> str |
     longer = np.maximum(of_most[0] * rated - timed - off, 0.0)
     if longer.sum() <= MAX_UNEXPLAINED_GAP * timed.sum():
         return None
-    return (
-        f"in {np.count_nonzero(longer)} of {len(timed)} windows less time passes than the rate says"
-    )
+    return f"in {np.count_nonzero(longer)} of {len(timed)} windows less time passes than at this rate"
 
 
 def _scatter(pair: _Pair, off: FloatArray) -> float:
@@ -682,10 +680,10 @@ def _other_updates(windows: RunArrays, pair: _Pair, tolerance: float) -> str | N
     if not min(1.0, more) - tolerance <= slower <= max(1.0, more) + tolerance:
         return None
     held = " and ".join(
-        f"{many:,} of {span.sum():,.0f} by {EVIDENCE_LABELS[kind]}"
+        f"{many:,} of {span.sum():,.0f} micro-steps by {EVIDENCE_LABELS[kind]}"
         for kind, many, span in zip(pair.kinds, found, spans, strict=True)
     )
-    return f"the optimizer step is in {held} micro-steps, and in 1 of {every} of all"
+    return f"the optimizer step is in {held}, and in 1 of {every} of all"
 
 
 def _without_data(

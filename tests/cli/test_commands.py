@@ -367,13 +367,13 @@ def test_what_is_above_100_percent_is_said_and_not_shown(tmp_path: Path) -> None
     assert explained.exit_code == 0, explained.output
     assert "(exact attention); above 100 % (full attention)" in explained.stdout
     compared = run("compare", "--store", mine)
-    assert "MFU (full attention) would be 109%, so it is not shown" in compared.stderr
+    assert "MFU (full attention) would be 109% and is hidden" in compared.stderr
 
 
 @pytest.mark.parametrize(
     ("given", "says"),
     [
-        ("h100", "h100 is taken for NVIDIA H100 SXM, 989.4 TFLOP/s dense in bf16."),
+        ("h100", "h100 is treated as NVIDIA H100 SXM, 989.4 TFLOP/s dense in bf16."),
         ("NVIDIA H100 SXM", None),
         ("a100", None),
     ],

@@ -39,6 +39,7 @@ from fairmfu.ingest.parse.step_fields import ends_like
 from fairmfu.ingest.pipeline.ingest_run import Outcome
 from fairmfu.ingest.store.store import Store
 from fairmfu.metrics.compare.comparability import rank_runs
+from fairmfu.metrics.core.messages import as_clause
 from fairmfu.metrics.pipeline.analysis import analyse
 from fairmfu.metrics.throughput.messages import NO_STEP
 from tests.support.effort import THOROUGH, sampled
@@ -234,7 +235,7 @@ def test_a_launch_that_ended_before_its_first_step_is_listed_and_never_ranked(
     assert metrics["steps"].to_list() == [0, 3]
     rows = {row["name"]: row for row in rank_runs(metrics).iter_rows(named=True)}
     assert rows["early"]["rank"] is None
-    assert rows["early"]["not_ranked"] == [f"no TGS: {NO_STEP()}"]
+    assert rows["early"]["not_ranked"] == [f"no TGS: {as_clause(NO_STEP())}"]
 
 
 def test_a_launch_whose_steps_have_no_stamps_began_at_its_first_event(logs: Path) -> None:

@@ -64,7 +64,7 @@ CASES: Final = {
         "deepspeed",
         str,
         {"facts.toml": FACTS, "config.json": config(MIXTRAL, sliding_window=-1)},
-        "the mixtral config: 'sliding_window' is -1, and no model has less than 0 or more than "
+        "The mixtral config: 'sliding_window' is -1, and no model has less than 0 or more than "
         "268,435,456 (companion:config.json)",
     ),
     "a hidden size of 2^32": (

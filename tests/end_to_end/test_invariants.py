@@ -274,6 +274,6 @@ def test_a_rate_times_the_time_between_stamps_is_the_tokens_of_the_header(path: 
     for gap, warnings in gaps.select("evidence_gap", "warnings").iter_rows():
         if path == SHARED_BY_TWO:
             assert gap == pytest.approx(1, abs=0.01)
-            assert any("2x too many" in warning for warning in warnings)
+            assert any("2x too high" in warning for warning in warnings)
         else:
             assert abs(gap) < 0.01

@@ -74,7 +74,7 @@ def test_the_notebook_answers_its_question(ran: tuple[tuple[Any, ...], dict[str,
     (said,) = names["compared"].sentences
     assert "are equally fast" in said
     assert "The logs said 1.30x; by one formula it is 1.00x." in outputs[-1].text
-    assert "recomputed forwards counted as work, x1.31" in outputs[-1].text
+    assert "activation checkpointing counted as work, x1.31" in outputs[-1].text
 
 
 def test_the_notebook_shows_tables_and_charts(

@@ -235,7 +235,7 @@ def test_a_wrong_fact_costs_the_rank_and_is_named(store: Path) -> None:
         assert told["logged_hypothesis"] == "seq_len=8,192"  # type: ignore[index]
         (warning,) = of_kind(told, FIGURES_DO_NOT_FOLLOW)  # type: ignore[arg-type]
         assert warning.startswith(NOT_RANKED)
-        assert warning.endswith(" reproduces 0 of 21 lines, and all with seq_len=8,192.")
+        assert warning.endswith(" reproduces 0 of 21 lines. With seq_len=8,192 it reproduces all.")
     finally:
         runner.invoke(main, ["set", run, "seq_len=", "--store", str(store)])
     assert explained(store, run)["run"]["logged_reproduced"] is True  # type: ignore[index]

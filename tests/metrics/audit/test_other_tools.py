@@ -267,7 +267,7 @@ def test_linear_attention_is_missing_where_a_tool_has_it_not() -> None:
 
 
 def test_another_policy_is_an_error() -> None:
-    with pytest.raises(ValueError, match="none or full, not 'selective'"):
+    with pytest.raises(ValueError, match="=none or recompute=full only, not 'selective'"):
         compare_other_formulas(find_model("llama-3.1-8b"), 8192, recompute="selective")  # type: ignore[arg-type]
 
 

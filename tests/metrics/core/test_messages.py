@@ -8,7 +8,14 @@ from string import Formatter
 
 import pytest
 
-from fairmfu.metrics.core.messages import NOT_RANKED, Effect, Message, MessageKind, doubts_of
+from fairmfu.metrics.core.messages import (
+    NOT_RANKED,
+    Effect,
+    Message,
+    MessageKind,
+    as_clause,
+    doubts_of,
+)
 from tests.support.folders import ROOT
 from tests.support.source_tree import MODULES, PACKAGES, module_name
 from tests.tools.reference import message_kinds, named_kinds
@@ -98,3 +105,22 @@ def test_no_message_about_a_run_is_written_elsewhere() -> None:
         "metrics.core.run_table",  # the short form of a doubt
         "metrics.compare.comparability",  # reasons without a rank
     }
+
+
+@pytest.mark.parametrize(
+    ("sentence", "clause"),
+    [
+        (f"{NOT_RANKED}the epoch goes back (line 3).", "the epoch goes back (line 3)"),
+        ("All steps count 0 tokens.", "all steps count 0 tokens"),
+        (
+            "Only one step is logged. Fix: log more steps",
+            "only one step is logged. Fix: log more steps",
+        ),
+        ("TGS is from a single window.", "TGS is from a single window"),
+        ("TorchFT's groups differ.", "TorchFT's groups differ"),
+        ("seq_len=0 is impossible.", "seq_len=0 is impossible"),
+        ("", ""),
+    ],
+)
+def test_a_message_may_end_another_sentence(sentence: str, clause: str) -> None:
+    assert as_clause(sentence) == clause

@@ -16,6 +16,7 @@ from fairmfu.ingest.core.schema import TABLES, frame_schema
 from fairmfu.ingest.facts import facts as given
 from fairmfu.ingest.formats.torchtitan.console import job_config_facts
 from fairmfu.metrics.compare.comparability import rank_runs
+from fairmfu.metrics.core.messages import NOT_RANKED, as_clause
 from fairmfu.metrics.pipeline.analysis import Analysis, analyse
 from fairmfu.metrics.runs import messages
 from fairmfu.metrics.runs.replica_groups import (
@@ -122,8 +123,9 @@ def assert_number_unknown(found: Analysis) -> None:
     (row,) = found.metrics.iter_rows(named=True)
     said = dict(zip(row["warning_kinds"], row["warnings"], strict=True))
     missing = said[messages.GROUPS_MISSING.identifier]
-    assert re.search(r"groups [01] are here \(of all: unknown number\)", missing)
-    assert missing in reasons(found)[0]
+    assert re.search(r"\(logs here: [01]; groups in all: unknown\)", missing)
+    assert missing.startswith(NOT_RANKED)
+    assert as_clause(missing) in reasons(found)[0]
 
 
 def test_groups_are_one_run_of_all_their_gpus(read: Read) -> None:
@@ -169,7 +171,7 @@ def test_a_group_alone_is_of_its_own_gpus_and_not_ranked(read: Read) -> None:
     assert row["tgs"] == pytest.approx(TPS, rel=0.005)
     assert row["tokens_per_gpu_step"] == TOKENS
     (why,) = reasons(found)
-    assert "replica groups 1 are here (of all: 2)" in why[0]
+    assert "(logs here: 1; groups in all: 2)" in why[0]
     assert kinds(found) == [[messages.GROUPS_MISSING.identifier]]
 
 
@@ -212,10 +214,8 @@ def test_groups_that_keep_losses_of_their_own_stay_apart(read: Read) -> None:
     """As those of DiLoCo do between two exchanges of weights."""
     found = read(log(0, own_losses=True), log(1, own_losses=True))
     assert found.metrics["gpus"].to_list() == [4, 4]
-    assert sorted(re.findall(r"groups (\d+) are here \(of all: (\d+)\)", str(reasons(found)))) == [
-        ("0", "2"),
-        ("1", "2"),
-    ]
+    missing = re.findall(r"logs here: (\d+); groups in all: (\d+)\)", str(reasons(found)))
+    assert sorted(missing) == [("0", "2"), ("1", "2")]
 
 
 def test_groups_in_one_log_cannot_be_told_apart(read: Read) -> None:
@@ -223,7 +223,7 @@ def test_groups_in_one_log_cannot_be_told_apart(read: Read) -> None:
     found = read(both)
     row = found.metrics.row(0, named=True)
     assert (row["gpus"], row["tokens_per_second"]) == (None, None)
-    assert messages.GROUPS_IN_ONE_LOG(groups="0, 1") in reasons(found)[0]
+    assert as_clause(messages.GROUPS_IN_ONE_LOG(groups="0, 1")) in reasons(found)[0]
 
 
 def test_a_group_that_was_away_keeps_the_run_out_of_the_ranking(read: Read) -> None:
@@ -242,7 +242,7 @@ def test_groups_of_unlike_size_are_not_ranked(read: Read) -> None:
     """The mean of their rates is not that of their GPUs."""
     found = read(log(0), log(1, shard=8, of=1))
     assert found.metrics["gpus"].to_list() == [12]
-    assert messages.GROUPS_UNEQUAL() in reasons(found)[0]
+    assert as_clause(messages.GROUPS_UNEQUAL()) in reasons(found)[0]
 
 
 def test_gpus_given_by_hand_are_those_of_the_run(read: Read) -> None:
@@ -356,6 +356,6 @@ def test_steps_before_the_last_that_a_group_lacks_are_counted() -> None:
     assert group_warnings(whole, facts, launched(facts)) == {}
     unlike = of_groups(0, 1, count=3, gpus=(4, 8))
     reasons_ = group_warnings(whole, unlike, launched(unlike))["r0"]
-    assert ["(of all: 3)" in words for words in reasons_] == [True, False]
+    assert ["; groups in all: 3)" in words for words in reasons_] == [True, False]
     kinds_ = [messages.GROUPS_MISSING.identifier, messages.GROUPS_UNEQUAL.identifier]
     assert [words.kind for words in reasons_] == kinds_

@@ -263,7 +263,7 @@ def test_both_rates_of_the_engine_stand_beside_ours(tmp_path: Path) -> None:
     tables = read_logs(engine(tmp_path), facts=FACTS | {"global_batch_size": 1024})
     analysis = analyse(tables)
     told = explain(analysis, "engine")
-    assert "2,594, 400.1 as a mean since the start; ours 400, TGS x GPUs / length" in told, told
+    assert "2,594, 400.1 (mean since the start); ours 400 (TGS x GPUs / seq_len)" in told, told
 
 
 # --- the figures of a run, from its rows ------------------------------------------------------

@@ -79,18 +79,18 @@ def counted(run: RunArrays, evidence: str = "elapsed") -> str | None:
 
 
 LEFT_OUT = "TGS leaves out "
-LOOK_LIKE = "they look like evaluations or checkpoints without log lines. Fix: ingest the whole log"
+PROBABLY = "probably unlogged evaluations or checkpoints. Fix: ingest the whole log"
 
 
 def test_windows_left_out_are_counted_beside_those_that_stay() -> None:
     """Two of 30 s beside nine of 10 s: 60 s of 150 s; the start is neither."""
     told = unlogged(windows([99, 10, 10, 30, *[10] * 5, 30, 10, 10], unlogged=(3, 9)))
-    assert told == f"{LEFT_OUT}2 of 11 windows (3x as slow, 40.0% of the time): {LOOK_LIKE}"
+    assert told == f"{LEFT_OUT}2 of 11 windows (3x as slow, 40.0% of the time), {PROBABLY}"
 
 
 def test_one_window_left_out_is_one() -> None:
     told = unlogged(windows([99, 10, 10, 50, 10, 10], unlogged=(3,)))
-    assert told == f"{LEFT_OUT}1 of 5 windows (5x as slow, 55.6% of the time): {LOOK_LIKE}"
+    assert told == f"{LEFT_OUT}1 of 5 windows (5x as slow, 55.6% of the time), {PROBABLY}"
 
 
 def test_windows_left_out_on_a_period_say_it() -> None:

@@ -15,6 +15,7 @@ from fairmfu.metrics.utilization.messages import (
     MTP_MODULES_UNKNOWN,
     OTHER_OBJECTIVE,
     OTHER_PEAK,
+    SHAPE_UNKNOWN,
     UNKNOWN_LOGGED_MODEL,
 )
 from fairmfu.metrics.utilization.utilization import operator_table, score_utilization
@@ -314,7 +315,7 @@ def test_a_given_peak_that_is_not_the_known_devices_is_doubted() -> None:
     sparse = score_utilization(held(peak_flops="1979e12"), rate())
     assert sparse.warnings[0].kind == OTHER_PEAK.identifier
     assert (
-        "peak_flops=1,979 TFLOP/s, 2.00x the dense bf16 peak of NVIDIA H100 SXM (989.4);"
+        "peak_flops=1,979 TFLOP/s, 2.00x the dense bf16 peak of NVIDIA H100 SXM (989.4)."
         in sparse.warnings[0]
     )
     assert score_utilization(held(peak_flops="990e12"), rate()).warnings == []
@@ -527,7 +528,9 @@ def test_a_name_that_is_not_known_leaves_the_model_to_a_config_beside_the_log() 
     broken = held(model="../assets/my-llama", model_config='{"model_type": "llama"}')
     broken["model"]["origin"] = "log:61"
     broken["model_config"]["origin"] = "companion:config.json"
-    assert "the llama config lacks" in score_utilization(broken, rate()).warnings[-1]
+    unknown = score_utilization(broken, rate()).warnings[-1]
+    assert unknown.kind == SHAPE_UNKNOWN.identifier
+    assert "The llama config lacks 'num_attention_heads'" in unknown
 
 
 @pytest.mark.parametrize(

@@ -534,7 +534,7 @@ class TestWhatSurroundsIt:
     @pytest.mark.parametrize(
         ("options", "words"),
         [
-            (["--threshold", "3"], "--threshold takes a fraction below 1, 0.03 or 3%."),
+            (["--threshold", "3"], "--threshold must be a fraction below 1, such as 0.03 or 3%."),
             (["--series-by", "model,gpu"], "metrics has no column 'gpu'."),
             (["--store", "a", "--out", "a"], "--store and --out are the same folder."),
             (["--config", "nowhere.toml"], "does not exist"),

@@ -408,7 +408,7 @@ def test_a_run_that_is_not_reproduced_says_what_would():
     )
     assert "Confirmed" not in says
     _, text = told(claiming(times=2))
-    why = f"0 of 40 lines. {hypothesis} the print is twice as much."
+    why = f"0 of 40 lines. {hypothesis} the logged value is doubled."
     assert re.search(f'{re.escape(why)}"><[^>]+>not reproduced</', text)
     says, _ = told(claiming(times=1.9))
     assert "Not reproduced. No other common value, version or unit reproduces it." in says

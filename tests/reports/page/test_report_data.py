@@ -11,6 +11,7 @@ import jsonschema
 import pytest
 
 from fairmfu.metrics.compare.comparability import COMPARISON
+from fairmfu.metrics.core.messages import as_clause
 from fairmfu.metrics.core.run_table import METRICS
 from fairmfu.metrics.pipeline.analysis import analyse
 from fairmfu.metrics.throughput import messages
@@ -275,7 +276,7 @@ def test_no_fact_completes_a_run_that_has_no_rate_whatever_is_said_of_it():
         "warning_kinds": kinds,
     }
     assert missing_facts(without) == []
-    assert explain_missing_rate(without) == (SINGLE_LOGGED_STEP, [])
+    assert explain_missing_rate(without) == (as_clause(SINGLE_LOGGED_STEP), [])
     assert explain_missing_rate(row | {"steps": 3}) == ("missing gpus", ["gpus"])
 
 

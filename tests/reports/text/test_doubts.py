@@ -70,11 +70,16 @@ def test_a_doubt_stands_beside_the_figure(doubted: Analysis) -> None:
     [
         ([], None),
         (
-            ["TGS is of 2 windows, 20 steps, and may be off by 61%, as they differ: a longer log"],
-            "TGS is of 2 windows, 20 steps",
+            [
+                "TGS is from only 2 windows (20 steps) and may be off by 61%, as they differ. "
+                "Fix: ingest a longer log"
+            ],
+            "TGS is from only 2 windows",
         ),
-        (["some", f"steps of two runs{NOT_RANKED}"], "steps of two runs"),
-        (["x" * 100], f"{'x' * (MAX_CLAUSE - 1)}…"),
+        (["some", f"{NOT_RANKED}steps of two runs."], "Steps of two runs."),
+        (["This launch has no clean window. Fix: a"], "This launch has no clean window"),
+        ([f"{NOT_RANKED}MFU would be 120%: a wrong peak"], "MFU would be 120%: a wrong peak"),
+        (["X" * 100], f"{'X' * (MAX_CLAUSE - 1)}…"),
     ],
 )
 def test_a_doubt_in_a_few_words(doubts: list[str], short: str | None) -> None:

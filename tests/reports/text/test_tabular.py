@@ -89,7 +89,7 @@ def test_lists_fit_a_terminal_of_eighty_columns(
     main(command.split(), standalone_mode=False)
     shown = capsys.readouterr().out
     assert max(map(len, shown.splitlines())) <= 80
-    for told in re.findall(r"or --format (\w+)", " ".join(shown.split())):
+    for told in re.findall(r"To see all: --format (\w+)", " ".join(shown.split())):
         main([*command.split(), "--format", told], standalone_mode=False)
 
 
@@ -162,7 +162,7 @@ def doubtful(*warnings: str, missing: tuple[str, ...] = ()) -> list[dict[str, ob
 
 
 def test_doubts_of_many_runs_that_differ_in_figures_alone_are_told_once() -> None:
-    back = "steps go back to 1 at line {}, where the log prints no start of a run"
+    back = "Steps go back to 1 at line {} without a start line"
     few = [back.format(n) for n in (14, 1_875, 28)]
     assert run_doubts(doubtful(*few)) == [f"run-{n}: {words}" for n, words in enumerate(few)]
     (told,) = run_doubts(doubtful(*few, back.format(39)))
@@ -172,7 +172,7 @@ def test_doubts_of_many_runs_that_differ_in_figures_alone_are_told_once() -> Non
     gaps = [f"TGS is {gap}% off. 4 of 4,096 by 0.2.3, in 7." for gap in ("+2", "0.5", "-12.5", "9")]
     (told,) = run_doubts(doubtful(*gaps))
     assert "TGS is -12.5 to 9% off. 4 of 4,096 by 0.2.3, in 7. (" in told
-    names = [f"No known model is called 'llama{n}-{n}.5b'" for n in range(4)]
+    names = [f"The model 'llama{n}-{n}.5b' is unknown" for n in range(4)]
     assert len(run_doubts(doubtful(*names))) == 4
     assert run_doubts(doubtful(*["the same"] * 4)) == ["run-0, run-1, 2 more runs: the same"]
 
