@@ -468,7 +468,7 @@ def ingest(  # noqa: PLR0913 - each is an argument of the command
     opened = _open(store)
     logs = [*paths, *(_read_before(opened, tried) if again else ())]
     if not logs:
-        click.echo(f"{store}: no log is to be read anew.", err=True)
+        click.echo(f"{store}: no log needs to be read again.", err=True)
         return
     with _engine(engine, ray_address, processes) as reads:
         outcomes = ingest_logs(
@@ -490,9 +490,9 @@ def _read_before(store: Store, tried: FormatChoice) -> list[Path]:
 
     there, left = find_outdated_logs(store, tried)
     for why in left[:MAX_LISTED_RUNS]:
-        _say(f"{why}; its runs stay as they were read")
+        _say(f"{why}; its runs are unchanged")
     if len(left) > MAX_LISTED_RUNS:
-        _say(f"{len(left) - MAX_LISTED_RUNS:,} more logs stay as they were read")
+        _say(f"{len(left) - MAX_LISTED_RUNS:,} more logs are unchanged")
     return there
 
 
@@ -505,7 +505,7 @@ def _echo_outcome(outcome: Outcome, *, verbose: bool = False) -> None:
         _say(outcome.message)
     elif outcome.status == "read":
         unread = f", {outcome.unread_lines:,} unread" if outcome.unread_lines else ""
-        steps, others = f"{outcome.step_lines:,} step lines", f"{outcome.other_lines:,} other lines"
+        steps, others = _lines(outcome.step_lines, "step"), _lines(outcome.other_lines, "other")
         _say(f"{outcome.path}: {outcome.log_format}, {steps}{unread}, {others}")
         if verbose:
             _say(f"  {outcome.cost}")
@@ -514,6 +514,10 @@ def _echo_outcome(outcome: Outcome, *, verbose: bool = False) -> None:
             _say(outcome.skipped_message)
     elif outcome.status == "known":
         _say(f"{outcome.path}: {outcome.message}")
+
+
+def _lines(number: int, kind: str) -> str:
+    return f"{number:,} {kind} line{'' if number == 1 else 's'}"
 
 
 def _echo_trouble(outcome: Outcome) -> None:
@@ -530,7 +534,7 @@ def _conclude(outcomes: Iterable[Outcome]) -> None:
         "known": "known already",
         "unchanged": "unchanged",
         "failed": "not read",
-        "passed": "passed over",
+        "passed": "skipped",
     }
     counts = Counter(outcome.status for outcome in outcomes)
     counted = ", ".join(f"{counts[key]:,} {word}" for key, word in words.items() if key in counts)
@@ -1396,8 +1400,10 @@ def _engine(name: str | None, address: str | None, processes: int | None) -> Ite
     if processes:
         raise click.UsageError("--processes is for --engine local: a cluster has its own cores.")
     if find_spec("ray") is None:
+        from fairmfu.ingest.core.errors import install_hint
+
         raise click.ClickException(
-            "--engine ray needs Ray, which is not installed: pip install 'fairmfu[ray]'"
+            f"--engine ray needs Ray, which is not installed. {install_hint('ray')}"
         )
     from fairmfu.ingest.workers.ray_engine import RayEngine
 
