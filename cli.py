@@ -506,7 +506,7 @@ def _echo_outcome(outcome: Outcome, *, verbose: bool = False) -> None:
         _say(outcome.message)
     elif outcome.status == "read":
         unread = f", {outcome.unread_lines:,} unread" if outcome.unread_lines else ""
-        steps, others = f"{outcome.step_lines:,} step lines", f"{outcome.other_lines:,} other lines"
+        steps, others = _lines(outcome.step_lines, "step"), _lines(outcome.other_lines, "other")
         _say(f"{outcome.path}: {outcome.log_format}, {steps}{unread}, {others}")
         if verbose:
             _say(f"  {outcome.cost}")
@@ -515,6 +515,10 @@ def _echo_outcome(outcome: Outcome, *, verbose: bool = False) -> None:
             _say(outcome.skipped_message)
     elif outcome.status == "known":
         _say(f"{outcome.path}: {outcome.message}")
+
+
+def _lines(number: int, kind: str) -> str:
+    return f"{number:,} {kind} line{'' if number == 1 else 's'}"
 
 
 def _echo_trouble(outcome: Outcome) -> None:
@@ -1399,8 +1403,10 @@ def _engine(name: str | None, address: str | None, processes: int | None) -> Ite
     if processes:
         raise click.UsageError("--processes needs --engine local: a cluster uses its own cores.")
     if find_spec("ray") is None:
+        from fairmfu.ingest.core.errors import install_hint
+
         raise click.ClickException(
-            "--engine ray needs Ray, which is not installed. Fix: pip install 'fairmfu[ray]'"
+            f"--engine ray needs Ray, which is not installed. {install_hint('ray')}"
         )
     from fairmfu.ingest.workers.ray_engine import RayEngine
 

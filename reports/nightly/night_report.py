@@ -113,7 +113,7 @@ class Night:
     series, points, changes, unplaced: as in metrics.compare.history; changes with a column `new`
         (BOOL): first reported tonight
     tonight: METRICS rows of runs that are new or changed tonight
-    sources: path, status (read, known, failed, passed), message
+    sources: path, status (read, known, failed, passed), message, kind (identifier of the message)
     notes: sentences on the night itself; comparison: who is faster among tonight's runs
     threshold: share below which a change does not count
     runs_page: relative link to the full report of tonight's runs

@@ -65,8 +65,8 @@ _known: Final = partial(known_line, composed=True)
 
 TIMES_ELSEWHERE: Final = (
     "steps 1 and 2 of DeepSpeed-Chat print them as Latency, and the engine's step lines "
-    "(steps_per_print) are stamped; E2E latency, of step 3, is of generation and two models, of "
-    "which the formula for one says nothing"
+    "(steps_per_print) are stamped; E2E latency, of step 3, covers generation and two models, so "
+    "the formula of one does not apply"
 )
 """Places of the times of DeepSpeed-Chat, whose lines may print none."""
 
