@@ -52,6 +52,11 @@ FAULT_NOTE = (
     f"set {TRACEBACK_VARIABLE}=1 and run the command again."
 )
 EXIT_UNREAD_SOURCE = 4
+NIGHT_EXIT_MEANINGS = {
+    0: "no regression",
+    3: "a regression",
+    EXIT_UNREAD_SOURCE: "a log could not be read or analysed",
+}
 """Exit code: done, but some sources could not be read, or some runs not analysed."""
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -989,7 +994,8 @@ def nightly(paths: tuple[str, ...], config_file: Path | None, **options: Any) ->
     _echo_night(night)
     if order.redaction is not None:
         _echo_hidden(order.redaction)
-    click.echo(f"{order.out / 'index.html'}: exit {code}", err=True)
+    index, meaning = order.out / "index.html", NIGHT_EXIT_MEANINGS[code]
+    click.echo(f"Report: {index}. Exit code {code}: {meaning}.", err=True)
     sys.exit(code)
 
 

@@ -558,7 +558,7 @@ class TestWhatSurroundsIt:
         why = f"{logs / 'packed.log'}: a file compressed by bzip2, not a log."
         assert found.stderr.splitlines() == [
             f"Error: {why} Unpack it first: bunzip2 FILE",
-            f"{page}: exit 4",
+            f"Report: {page}. Exit code 4: a log could not be read or analysed.",
         ]
         markdown = (tmp_path / "out" / "summary.md").read_text()
         assert why.replace(": ", " (unreadable): ", 1) in markdown.replace("\\", "")
