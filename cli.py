@@ -52,6 +52,11 @@ FAULT_NOTE = (
     f"set {TRACEBACK_VARIABLE}=1 and run the command again."
 )
 EXIT_UNREAD_SOURCE = 4
+NIGHT_EXIT_MEANINGS = {
+    0: "no regression",
+    3: "a regression",
+    EXIT_UNREAD_SOURCE: "a log could not be read or analysed",
+}
 """Exit code: done, but some sources could not be read, or some runs not analysed."""
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -506,7 +511,7 @@ def _echo_outcome(outcome: Outcome, *, verbose: bool = False) -> None:
         _say(outcome.message)
     elif outcome.status == "read":
         unread = f", {outcome.unread_lines:,} unread" if outcome.unread_lines else ""
-        steps, others = f"{outcome.step_lines:,} step lines", f"{outcome.other_lines:,} other lines"
+        steps, others = _lines(outcome.step_lines, "step"), _lines(outcome.other_lines, "other")
         _say(f"{outcome.path}: {outcome.log_format}, {steps}{unread}, {others}")
         if verbose:
             _say(f"  {outcome.cost}")
@@ -515,6 +520,10 @@ def _echo_outcome(outcome: Outcome, *, verbose: bool = False) -> None:
             _say(outcome.skipped_message)
     elif outcome.status == "known":
         _say(f"{outcome.path}: {outcome.message}")
+
+
+def _lines(number: int, kind: str) -> str:
+    return f"{number:,} {kind} line{'' if number == 1 else 's'}"
 
 
 def _echo_trouble(outcome: Outcome) -> None:
@@ -985,7 +994,8 @@ def nightly(paths: tuple[str, ...], config_file: Path | None, **options: Any) ->
     _echo_night(night)
     if order.redaction is not None:
         _echo_hidden(order.redaction)
-    click.echo(f"{order.out / 'index.html'}: exit {code}", err=True)
+    index, meaning = order.out / "index.html", NIGHT_EXIT_MEANINGS[code]
+    click.echo(f"Report: {index}. Exit code {code}: {meaning}.", err=True)
     sys.exit(code)
 
 
@@ -1399,8 +1409,10 @@ def _engine(name: str | None, address: str | None, processes: int | None) -> Ite
     if processes:
         raise click.UsageError("--processes needs --engine local: a cluster uses its own cores.")
     if find_spec("ray") is None:
+        from fairmfu.ingest.core.errors import install_hint
+
         raise click.ClickException(
-            "--engine ray needs Ray, which is not installed. Fix: pip install 'fairmfu[ray]'"
+            f"--engine ray needs Ray, which is not installed. {install_hint('ray')}"
         )
     from fairmfu.ingest.workers.ray_engine import RayEngine
 

@@ -57,7 +57,7 @@ def opened() -> Iterator[list[str]]:
 
 
 def check(place: Path, files: int) -> None:
-    """Exit where known files are not passed over unread."""
+    """Exit where known files are not skipped unread."""
     with opened() as paths:
         said = again(place)
     if said != f"{files:,} unchanged\n":

@@ -2,6 +2,7 @@
 
 FairmfuError
 |-- UnknownFormatError      no format, or more than one, fits a file
+|   `-- UnreadFormatError   the format is known, and the steps cannot be read
 |-- UnreadableSourceError   the file cannot be read at all
 |   `-- ReadingFaultError   the program itself failed at the file
 |-- FormatFileError         a user's format is invalid, or clashes with another
@@ -9,6 +10,8 @@ FairmfuError
 |-- FactError               a fact is misnamed or has an impossible value
 |-- StoreError              the store is missing, locked or damaged
 +-- ClusterError            the reading machines fail, whatever the file
+
+Each error has a kind with an identifier. The kinds of a room are in its `messages.py`.
 """
 
 from __future__ import annotations
@@ -17,9 +20,9 @@ import errno
 import hashlib
 import os
 import traceback
-from functools import partial
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, Generic, TypeVar
 
 DISK_FULL_ERRNOS: Final = (errno.ENOSPC, errno.EDQUOT)
 PERMISSION_ERRNOS: Final = (errno.EROFS, errno.EACCES, errno.EPERM)
@@ -32,7 +35,12 @@ MAX_MESSAGE: Final = 160
 
 
 class FairmfuError(Exception):
-    """Base of all errors that a user can fix; the CLI prints it and exits 1."""
+    """Base of all errors that a user can fix; the CLI prints it and exits 1.
+
+    kind: identifier of the ErrorKind; empty for an error of none
+    """
+
+    kind = ""
 
 
 class UnknownFormatError(FairmfuError):
@@ -42,13 +50,13 @@ class UnknownFormatError(FairmfuError):
     walking a folder means: no log of these frameworks.
     """
 
-    def __init__(self, message: str, *, recognised: bool) -> None:
-        super().__init__(message)
-        self.recognised = recognised
+    recognised = False
 
-    def __reduce__(self) -> tuple[partial[UnknownFormatError], tuple[str, ...]]:
-        """Pickle `recognised` as well, for errors from another process."""
-        return partial(type(self), recognised=self.recognised), self.args
+
+class UnreadFormatError(UnknownFormatError):
+    """A file has lines of a known format or trainer, and its steps cannot be read."""
+
+    recognised = True
 
 
 class UnreadableSourceError(FairmfuError):
@@ -56,22 +64,7 @@ class UnreadableSourceError(FairmfuError):
 
 
 class ReadingFaultError(UnreadableSourceError):
-    """The program itself failed at a file; other files are read all the same.
-
-    path: the file; error: the exception that reading raised
-    """
-
-    def __init__(self, path: object, error: BaseException | str) -> None:
-        said = error if isinstance(error, str) else describe_fault(error)
-        super().__init__(
-            f"{path}: fairmfu failed at this file: {said}. So nothing of it is taken; all others "
-            "are. Please report it with what stands in brackets."
-        )
-        self.given = str(path), said
-
-    def __reduce__(self) -> tuple[type[ReadingFaultError], tuple[str, str]]:
-        """Pickle the arguments, not the message, for errors from another process."""
-        return type(self), self.given
+    """The program itself failed at a file; other files are read all the same."""
 
 
 class FormatFileError(FairmfuError):
@@ -101,6 +94,51 @@ class ClusterError(FairmfuError):
     """The machines that read files fail. No file is to blame, so the command ends."""
 
 
+ErrorT_co = TypeVar("ErrorT_co", bound=FairmfuError, covariant=True)
+MadeErrorT = TypeVar("MadeErrorT", bound=FairmfuError)
+
+
+@dataclass(frozen=True, slots=True)
+class NoteKind:
+    """Template of a text about a file, a store or a command.
+
+    identifier: stays when the words change
+    text: a template for `str.format`: conclusion, reason, remedy
+    when: the situation, for docs/reference/messages.md
+    """
+
+    identifier: str
+    text: str
+    when: str
+
+    def words(self, **fields: object) -> str:
+        """Return the text with these fields."""
+        return self.text.format(**fields)
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorKind(NoteKind, Generic[ErrorT_co]):
+    """Template of an error. error: class of the error."""
+
+    error: type[ErrorT_co]
+
+    def __call__(self, **fields: object) -> ErrorT_co:
+        """Return the error with these fields."""
+        return self.made(self.error, **fields)
+
+    def made(self, error_type: type[MadeErrorT], **fields: object) -> MadeErrorT:
+        """Return the error with these fields, as a given class."""
+        error = error_type(self.words(**fields))
+        error.kind = self.identifier
+        return error
+
+
+def install_hint(extra: str) -> str:
+    """Return the commands that install an extra of the package."""
+    uv, pip = f"uv tool install '.[{extra}]'", f"pip install '.[{extra}]'"
+    return f"Install it in your clone of fairmfu: {uv} or {pip}."
+
+
 def explain_write_error(error: Exception, option: str) -> tuple[str, str]:
     """Return the reason of a failed write, and a sentence with the remedy.
 
@@ -112,8 +150,8 @@ def explain_write_error(error: Exception, option: str) -> tuple[str, str]:
     why = getattr(error, "strerror", None) or str(error) or type(error).__name__
     reason = f"cannot be written to ({why.splitlines()[0]})"
     if _is_one_of(PERMISSION_ERRNOS, error):
-        return reason, f"Give another {option}, or the rights to write there."
-    return reason, "Run it again; if that fails too, have the disk looked at."
+        return reason, f"Give another {option}, or get write permission."
+    return reason, "Run it again; if that fails too, check the disk."
 
 
 def explain_read_error(error: OSError) -> str:
@@ -123,7 +161,7 @@ def explain_read_error(error: OSError) -> str:
     """
     why = f"{error.strerror or error}."
     if error.errno in PERMISSION_ERRNOS and error.strerror == os.strerror(error.errno):
-        return f"{why} Get the right to read it; ls -ld shows whose it is."
+        return f"{why} Get read permission; ls -ld shows the owner."
     return why
 
 
@@ -131,13 +169,6 @@ def _is_one_of(numbers: tuple[int, ...], error: Exception) -> bool:
     if isinstance(error, OSError) and error.errno is not None:
         return error.errno in numbers
     return any(os.strerror(number) in str(error) for number in numbers)
-
-
-def reading_error(path: object, error: BaseException) -> Exception:
-    """Return the error of a failed reading: a fault becomes a ReadingFaultError."""
-    if isinstance(error, FairmfuError | OSError):
-        return error
-    return ReadingFaultError(path, error)
 
 
 def describe_fault(error: BaseException) -> str:

@@ -28,7 +28,19 @@ from hashlib import blake2b
 from pathlib import Path, PurePosixPath
 from typing import IO, Any, Final, NamedTuple, TypeVar, cast
 
-from .errors import FairmfuError, UnreadableSourceError
+from .errors import ErrorKind, FairmfuError, UnreadableSourceError
+from .messages import (
+    BUCKET_PATTERN,
+    CONNECTION_LOST,
+    NO_CREDENTIALS,
+    OBJECT_CUT_OFF,
+    OBJECT_OVERWRITTEN,
+    OBJECT_STORE_BUSY,
+    OBJECT_STORE_FAILED,
+    OBJECT_STORE_UNREACHABLE,
+    PROTOCOL_PACKAGE_MISSING,
+    S3_EXTRA_MISSING,
+)
 
 URL_SEPARATOR: Final = "://"
 """Marks the address of an object. No path contains "://": pathlib makes one slash of two."""
@@ -351,7 +363,7 @@ class RemotePath:
     def require_bucket(self) -> None:
         """Raise UnreadableSourceError if a pattern takes the place of the bucket's name."""
         if has_magic("/".join(self.url.split("/")[: len(BUCKET_PLACEHOLDER_PARTS)])):
-            raise UnreadableSourceError(f"{self}: no pattern can stand for a bucket: name it.")
+            raise BUCKET_PATTERN(path=self)
 
     def split_at_pattern(self) -> tuple[RemotePath, list[str]]:
         """Split into the folder above the first pattern, and the names after.
@@ -516,13 +528,9 @@ class _Object(io.RawIOBase):
             with translated_store_errors(self._url, f" after {at:,} bytes"):
                 count = int(self._raw.readinto(buffer))
         except OSError as error:
-            raise UnreadableSourceError(
-                f"{self._url}: {error.strerror} after {at:,} bytes. {RETRY_HINT}"
-            ) from error
+            raise OBJECT_CUT_OFF(url=self._url, why=error.strerror, bytes=at) from error
         if not count and len(buffer) and at < self._raw.size:
-            raise UnreadableSourceError(
-                f"{self._url}: it broke off after {at:,} bytes. {RETRY_HINT}"
-            )
+            raise OBJECT_CUT_OFF(url=self._url, why="it ended early", bytes=at)
         return count
 
     def close(self) -> None:
@@ -537,13 +545,6 @@ NOT_FOUND_MESSAGE: Final = "no such file or folder"
 MAX_ERROR_CHARS: Final = 300
 UNINFORMATIVE_ERRORS: Final = ("Not Found", "Forbidden")
 """Words of a store that give no reason."""
-RETRY_HINT: Final = "Nothing of it was stored; run it again."
-RETRY_LATER_HINT: Final = "Nothing of it was stored; run it again later, or with fewer --processes."
-CONNECTION_HINT: Final = "Look at the address, at the network and, for S3, at AWS_ENDPOINT_URL."
-CREDENTIALS_HINT: Final = (
-    "Give some where the store's own tools look for them: for S3 in ~/.aws with AWS_PROFILE, or in "
-    "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY."
-)
 
 _WRITTEN_ANEW: Final = frozenset({"FileExpired"})
 _NONE_GIVEN: Final = frozenset(
@@ -573,44 +574,37 @@ def translated_store_errors(url: str, progress: str = "") -> Iterator[None]:
     except FairmfuError:
         raise
     except ImportError as error:
-        raise UnreadableSourceError(f"{url}: {_missing(url, error)}") from error
+        raise _missing(url, error) from error
     except FileNotFoundError as error:
         why = f"{NOT_FOUND_MESSAGE}{_said(error, url)}"
         raise FileNotFoundError(errno.ENOENT, why, url) from error
     except PermissionError as error:
-        why = f"access denied{_said(error, url)}; see that the credentials hold and may read it"
+        why = f"access denied{_said(error, url)}; check that the credentials may read it"
         raise PermissionError(errno.EACCES, why, url) from error
     except Exception as error:
-        why, todo = _cause(error)
-        raise UnreadableSourceError(f"{url}: {why}{_said(error, url)}{progress}. {todo}") from error
+        raise _cause(error)(url=url, detail=_said(error, url), progress=progress) from error
 
 
-def _missing(url: str, error: ImportError) -> str:
-    protocol = url.partition(URL_SEPARATOR)[0]
+def _missing(url: str, error: ImportError) -> UnreadableSourceError:
     if url.startswith(S3_PREFIXES) or (error.name or "").startswith("fsspec"):
-        return "reading from an object store needs an extra: pip install 'fairmfu[s3]'."
-    return (
-        f"reading from {protocol}{URL_SEPARATOR} needs a package that is not installed ({error})."
-    )
+        return S3_EXTRA_MISSING(url=url)
+    protocol = url.partition(URL_SEPARATOR)[0] + URL_SEPARATOR
+    return PROTOCOL_PACKAGE_MISSING(url=url, protocol=protocol, error=error)
 
 
-def _cause(error: Exception) -> tuple[str, str]:
-    """Return the reason of a failure, and what to do."""
+def _cause(error: Exception) -> ErrorKind[UnreadableSourceError]:
+    """Return the kind of error of a failed request."""
     kinds = {kind.__name__ for kind in type(error).__mro__}
     if kinds & _WRITTEN_ANEW:
-        return "it was written anew while it was read", RETRY_HINT
+        return OBJECT_OVERWRITTEN
     if isinstance(error, OSError) and error.errno == errno.EBUSY:
-        return (
-            "the store asks for fewer requests, and did so again when it was asked later",
-            RETRY_LATER_HINT,
-        )
-    if kinds & _NONE_GIVEN:
-        return "no credentials for it were found", CREDENTIALS_HINT
-    if kinds & _NOT_REACHED:
-        return "the store cannot be reached", CONNECTION_HINT
-    if kinds & _BROKE_OFF:
-        return "the connection broke off", RETRY_HINT
-    return "the store could not be asked", CONNECTION_HINT
+        return OBJECT_STORE_BUSY
+    causes = {
+        NO_CREDENTIALS: _NONE_GIVEN,
+        OBJECT_STORE_UNREACHABLE: _NOT_REACHED,
+        CONNECTION_LOST: _BROKE_OFF,
+    }
+    return next((kind for kind, names in causes.items() if kinds & names), OBJECT_STORE_FAILED)
 
 
 def _said(error: Exception, url: str) -> str:

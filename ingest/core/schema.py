@@ -99,15 +99,15 @@ def _dtype(hint: object) -> pl.DataType:
 
 SOURCE_COLUMNS: Final[dict[str, Column]] = {
     "sha256": Column(TEXT, "", "content hash; the identity of a source"),
-    "path": Column(TEXT, "", "where the file stood when it was read"),
+    "path": Column(TEXT, "", "path of the file when it was read"),
     "bytes": Column(INT, "bytes", "size as read (compressed size of a compressed file)"),
     "log_format": Column(TEXT, "", "the primary format"),
-    "companions": Column(TEXT_LIST, "", "further formats whose lines stand in the file"),
+    "companions": Column(TEXT_LIST, "", "further formats with lines in the file"),
     "lines": Column(INT, "lines", "all lines; the sum of the five counts below"),
     "step_lines": Column(INT, "lines", "read as steps, before ranks are folded"),
     "known_lines": Column(INT, "lines", "read as facts or events, or blank"),
-    "other_lines": Column(INT, "lines", "no pattern knows them"),
-    "unread_lines": Column(INT, "lines", "hold a step, or facts, and could not be read"),
+    "other_lines": Column(INT, "lines", "match no pattern"),
+    "unread_lines": Column(INT, "lines", "look like steps or facts, and could not be read"),
     "companion_lines": Column(INT, "lines", "step lines of a companion format, kept as events"),
     "other_kinds": Column(
         pl.List(UNMATCHED_KIND), "", "the commonest other lines, one example each"
@@ -116,16 +116,18 @@ SOURCE_COLUMNS: Final[dict[str, Column]] = {
     "reading": Column(
         INT,
         "",
-        "how many changes of what is read its reader knew (READINGS); null: of before these",
+        "number of changes in parsing that its reader had (READING_CHANGES); null: none",
     ),
     "forced": Column(
-        TEXT_LIST, "", "formats that it was to be read with (--log-format); null: its lines told"
+        TEXT_LIST, "", "formats given with --log-format; null: detected from its lines"
     ),
-    "read_s": Column(FLOAT, "s", "time to read it; of small files read together a share by bytes"),
+    "read_s": Column(FLOAT, "s", "time to read it; small files read together share it by bytes"),
     "read_mb_per_s": Column(FLOAT, "MB/s", "`bytes` over `read_s`"),
     "block_lines": Column(INT, "lines", "read many at once, the fastest way"),
-    "regex_lines": Column(INT, "lines", "read one by one by regexes, the slowest way"),
-    "cached_lines": Column(INT, "lines", "no pattern can match them, or a like line before them"),
+    "regex_lines": Column(INT, "lines", "read one by one, the slowest way"),
+    "cached_lines": Column(
+        INT, "lines", "match no pattern, by prefilter or by a like earlier line"
+    ),
 }
 
 READING_COSTS: Final = ("read_s", "read_mb_per_s", "block_lines", "regex_lines", "cached_lines")
@@ -159,14 +161,14 @@ class RunRow(TypedDict):
     last_line: Annotated[int | None, Described("last line of the launch", "line")]
     started_at: Annotated[
         datetime | None,
-        Described("first time stamp of the launch as printed; null where the log has no year"),
+        Described("first time stamp of the launch as printed; null if the log has no year"),
     ]
-    utc: Annotated[bool | None, Described("time stamps are UTC; else they are of an unknown zone")]
+    utc: Annotated[bool | None, Described("time stamps are UTC; otherwise their zone is unknown")]
     outcome: Annotated[str | None, Described("how the launch ended: one of OUTCOMES")]
     outcome_line: Annotated[
-        int | None, Described("the line that says so; null where none does", "line")
+        int | None, Described("the line that shows the outcome; null if none does", "line")
     ]
-    outcome_text: Annotated[str | None, Described("what it says")]
+    outcome_text: Annotated[str | None, Described("text of that line")]
     step_unit: Annotated[
         str | None, Described("what one `step` counts: optimizer_step or micro_step")
     ]
@@ -174,39 +176,39 @@ class RunRow(TypedDict):
         str | None, Described("what elapsed_s averages: step, interval, last_10, or null")
     ]
     elapsed_excludes_data: Annotated[
-        bool | None, Described("elapsed_s leaves data loading out (data_s has it)")
+        bool | None, Described("elapsed_s excludes data loading (data_s has it)")
     ]
     rate_covers: Annotated[
-        str | None, Described("what a logged rate speaks of: interval, step, or null")
+        str | None, Described("what a logged rate covers: interval, step, or null")
     ]
-    rate_excludes_data: Annotated[bool | None, Described("the logged rate leaves data loading out")]
+    rate_excludes_data: Annotated[bool | None, Described("the logged rate excludes data loading")]
     evidence: Annotated[
         list[str] | None, Described("time evidence by preference: elapsed, rate, clock, stamp")
     ]
-    synthetic: Annotated[bool | None, Described("the log says that it was composed, not run")]
-    quirks: Annotated[list[str] | None, Described("what its figures mean otherwise, of QUIRKS")]
+    synthetic: Annotated[bool | None, Described("the log says that it is synthetic")]
+    quirks: Annotated[list[str] | None, Described("special meanings of its figures, of QUIRKS")]
     engine_below: Annotated[
-        str | None, Described("the framework that may train below these lines and print its own")
+        str | None, Described("framework below the trainer, which may print step lines too")
     ]
     times_elsewhere: Annotated[
-        str | None, Described("of lines without times: where there are some, or why not")
+        str | None, Described("for lines without times: where to find times, or why there are none")
     ]
 
 
 QUIRKS: Final[Mapping[str, str]] = {
     "rates_rounded": "printed rates are rounded to whole numbers",
-    "accumulation_stated": "a log that says nothing of gradient accumulation does none",
-    "tokens_of_processes": "printed tokens are summed over processes, also where some of them are "
-    "given the same",
-    "tokens_of_ranks": "printed tokens are summed over ranks, each of which counts the whole of a "
-    "sequence that it shares, and no line says how many share it",
-    "first_step_stamped_at_end": "the first step is stamped when it has ended, which does not say "
-    "when the run began",
-    "step_unsaid": "lines with figures print no step, so a copy of one may stand at another step",
-    "single_writer": "one process of a job prints the steps, as a rule without a loss",
-    "timer_of_steps": "the engine's timer times just the steps of these lines",
-    "claims_follow_rate": "the TFLOP/s and the MFU of a line are its rate times the FLOPs of a "
-    "token, which a run counts once",
+    "accumulation_stated": "a log that states no gradient accumulation has none",
+    "tokens_of_processes": "printed tokens are summed over processes, including those that get "
+    "the same tokens",
+    "tokens_of_ranks": "printed tokens are summed over ranks; ranks that share a sequence each "
+    "count all of it, and their number is not logged",
+    "first_step_stamped_at_end": "the stamp of the first step is its end, so the start of the run "
+    "is unknown",
+    "step_unsaid": "lines with figures print no step, so a copy may appear at another step",
+    "single_writer": "one process of a job prints the steps, usually without a loss",
+    "timer_of_steps": "the engine's timer covers exactly the steps of these lines",
+    "claims_follow_rate": "TFLOP/s and MFU of a line are its rate times the FLOPs per token, which "
+    "a run computes once",
 }
 """Habits of single formats that change the meaning of their figures."""
 
@@ -221,12 +223,12 @@ FACT_COLUMNS: Final[dict[str, Column]] = {
     "name": Column(TEXT, "", "one of FACT_NAMES"),
     "value": Column(TEXT, "", "as given, in the unit of FACT_NAMES"),
     "origin": Column(TEXT, "", "flag, sidecar:…, log:LINE, companion:… or inferred:…"),
-    "line": Column(INT, "line", "where it stands in the log, if it does"),
+    "line": Column(INT, "line", "line in the log, if it is from there"),
     "sequence": Column(
-        INT, "", "order within the run: of two of one kind of origin the later holds"
+        INT, "", "order within the run: of two with the same kind of origin, the later applies"
     ),
     "text": Column(
-        TEXT, "", "that line, its first 500 characters; of a block the one that says it"
+        TEXT, "", "first 500 characters of that line; in a block, the line with the value"
     ),
 }
 
@@ -236,8 +238,8 @@ STEP_COLUMNS: Final[dict[str, Column]] = {
     "rank": Column(
         TEXT,
         "",
-        "the launcher's or framework's rank tag as printed, behind the number of the replica group "
-        "that a log is of; null without",
+        "the launcher's or framework's rank tag as printed, after the number of the log's replica "
+        "group; null without",
     ),
     "step": Column(
         INT, "steps", "in the unit `runs.step_unit`, counted from the start of training"
@@ -263,11 +265,13 @@ STEP_COLUMNS: Final[dict[str, Column]] = {
     "learning_rate": Column(FLOAT, "", "of the first parameter group"),
     "loss_scale": Column(FLOAT, "", "fp16 loss scale"),
     "skipped_steps": Column(INT, "steps", "optimizer steps skipped for overflow, as printed"),
-    "peak_memory_bytes": Column(FLOAT, "bytes", "peak of the device allocator, as printed"),
-    "logged_tgs": Column(FLOAT, "tokens/s/GPU", "the framework's claim"),
-    "logged_samples_per_second": Column(FLOAT, "sequences/s", "the claim, over all ranks"),
-    "logged_tflops": Column(FLOAT, "TFLOP/s/GPU", "the claim, by the framework's own formula"),
-    "logged_mfu": Column(FLOAT, "", "the claim as a fraction, by its own formula and peak"),
+    "peak_memory_bytes": Column(FLOAT, "bytes", "peak of the GPU allocator, as printed"),
+    "logged_tgs": Column(FLOAT, "tokens/s/GPU", "as printed by the framework"),
+    "logged_samples_per_second": Column(FLOAT, "sequences/s", "as printed, over all ranks"),
+    "logged_tflops": Column(FLOAT, "TFLOP/s/GPU", "as printed, by the framework's formula"),
+    "logged_mfu": Column(
+        FLOAT, "", "as printed, as a fraction, by the framework's formula and peak"
+    ),
     "extra": Column(TEXT, "", "JSON of printed fields that have no column"),
 }
 
@@ -275,7 +279,7 @@ EVENT_COLUMNS: Final[dict[str, Column]] = {
     "run_id": Column(TEXT, "", "the run"),
     "line": Column(INT, "line", "in the source, from 1"),
     "kind": Column(TEXT, "", "one of EVENT_KINDS"),
-    "step": Column(INT, "steps", "as printed; null where the line does not say"),
+    "step": Column(INT, "steps", "as printed; null if the line has none"),
     "logged_at": Column(TIMESTAMP, "", "time stamp of the line as printed"),
     "seconds": Column(FLOAT, "s", "duration as printed"),
     "extra": Column(TEXT, "", "JSON of printed fields that have no column"),
@@ -285,7 +289,7 @@ EVENT_COLUMNS: Final[dict[str, Column]] = {
 UNREAD_COLUMNS: Final[dict[str, Column]] = {
     "sha256": Column(TEXT, "", "the source"),
     "line": Column(INT, "line", "in the source, from 1"),
-    "reason": Column(TEXT, "", "why it could not be read, and how far the pattern got"),
+    "reason": Column(TEXT, "", "why it could not be read, and how much of it matched"),
     "text": Column(TEXT, "", "its first 500 characters"),
 }
 
@@ -322,14 +326,12 @@ class ReadingChange:
 
 READING_CHANGES: Final[tuple[ReadingChange, ...]] = (
     ReadingChange(
-        "much is read otherwise, in every format (among else, training by preferences and by "
-        "reinforcement is told from language modelling)"
+        "parsing changed in every format (for example, preference and reinforcement training are "
+        "distinguished from language modelling)"
     ),
     ReadingChange("`mfu: N/A` and more lines of quantisation are read", ("torchtitan",)),
-    ReadingChange(
-        "writers of one log that names, code blocks or clocks tell apart are runs of their own"
-    ),
-    ReadingChange("the lines of a pipeline's engine are told from others", ("deepspeed",)),
+    ReadingChange("several runs in one log are separated by names, code blocks or clocks"),
+    ReadingChange("the lines of a pipeline's engine are distinguished from others", ("deepspeed",)),
 )
 """In order of time; never remove an entry. Sources read before the last one need another reading.
 """
@@ -357,12 +359,12 @@ def frame_schema(table: str) -> pl.Schema:
 
 
 OUTCOMES: Final[dict[str, str]] = {
-    "completed": "the log says that training ended, or its last planned step is there",
-    "out_of_memory": "a device or the host ran out of memory",
+    "completed": "the log says that training ended, or has its last planned step",
+    "out_of_memory": "a GPU or the host ran out of memory",
     "crashed": "an error ended it",
     "killed": "a signal, the scheduler or a time limit ended it",
     "nan_loss": "the last loss is not a number, and no error ended it",
-    "incomplete": "the log stops and does not say why: it may still run",
+    "incomplete": "the log stops without a reason: it may still be running",
 }
 
 EVENT_KINDS: Final[dict[str, str]] = {
@@ -377,7 +379,7 @@ EVENT_KINDS: Final[dict[str, str]] = {
     "memory": "memory in use, as printed",
     "setup": "a stage of the start-up is done",
     "engine_start": "an engine was built",
-    "train_start": "training begins: its first step comes next",
+    "train_start": "training begins; the first step follows",
     "output": "a file that the launch writes, by its name",
     "engine_step": "a step line of a companion format",
     "restart": "the launcher started workers again",
@@ -385,7 +387,7 @@ EVENT_KINDS: Final[dict[str, str]] = {
     "error": "an error, with its message",
     "out_of_memory": "an allocation failed",
     "killed": "a signal, the scheduler or a time limit",
-    "warning": "a warning that bears on the figures",
+    "warning": "a warning that affects the figures",
 }
 
 RESTART_EVENT_KINDS: Final = ("error", "out_of_memory", "killed", "restart")
@@ -417,15 +419,15 @@ class FactName:
 
 # Inputs of the formula, and facts that check them. `--set NAME=VALUE` accepts these names.
 FACT_NAMES: Final[dict[str, FactName]] = {
-    "gpus": FactName("int", "accelerators", "devices as the framework sees them (world size)"),
-    "accelerator": FactName("text", "", "device name as the framework prints it"),
-    "peak_flops": FactName("float", "FLOP/s", "dense peak of one device for the run's precision"),
-    "model": FactName("text", "", "a known model or the framework's flavour"),
+    "gpus": FactName("int", "accelerators", "GPUs as the framework counts them (world size)"),
+    "accelerator": FactName("text", "", "name of the GPU as the framework prints it"),
+    "peak_flops": FactName("float", "FLOP/s", "dense peak of one GPU for the run's precision"),
+    "model": FactName("text", "", "a known model, or the framework's flavor"),
     "model_config": FactName("json", "", "a Hugging Face config.json (a path with --set)"),
     "megatron_arguments": FactName("json", "", "the arguments header of Megatron-DeepSpeed"),
     "torchtitan_arguments": FactName("json", "", "ModelArgs as Torchtitan prints them"),
     "vocab_size": FactName("int", "tokens", "unpadded vocabulary"),
-    "padded_vocab_size": FactName("int", "tokens", "rows of a lm_head padded for its ranks"),
+    "padded_vocab_size": FactName("int", "tokens", "rows of an lm_head padded for its ranks"),
     "params_total": FactName("int", "parameters", "as the log prints it; checks the model"),
     "rank_params": FactName(
         "text", "", "(tensor, pipeline) rank: parameters on it, as printed; checks the model"
@@ -433,33 +435,33 @@ FACT_NAMES: Final[dict[str, FactName]] = {
     "seq_len": FactName("int", "tokens", "length of one training sequence (of the whole pack)"),
     "document_mask": FactName("bool", "", "attention stops at document borders inside a pack"),
     "token_dropping": FactName(
-        "bool", "", "some layers skip tokens (random-LTD): F is not the formula's"
+        "bool", "", "some layers skip tokens (random-LTD), so the formula does not apply"
     ),
     "objective": FactName(
         "text",
         "",
-        "what the loss is of; others than language_modeling take more work than one model's",
+        "training objective; others than language_modeling need more work than one model's step",
         ("language_modeling", "preference", "reinforcement"),
     ),
     "mtp_modules": FactName("int", "", "modules of multi-token prediction that are trained; or 0"),
     "mtp_trained": FactName("bool", "", "the log prints a loss of multi-token prediction"),
     "attended_pairs": FactName("float", "pairs/token", "attended pairs per token, if known"),
-    "packed": FactName("bool", "", "samples are filled to the full length: no padding"),
+    "packed": FactName("bool", "", "samples fill the sequence length: no padding"),
     "micro_batch_size": FactName("int", "sequences", "per data-parallel rank and micro-step"),
     "global_batch_size": FactName("int", "sequences", "per optimizer step over all ranks"),
     "gradient_accumulation": FactName("int", "micro-steps", "per optimizer step"),
     "batch_changes": FactName(
         "text",
         "",
-        "how a log shows that steps have other batches than it says; "
-        f"{NO_BATCH_CHANGES}: they have not",
+        "how a log shows that steps have batches other than the stated one; "
+        f"{NO_BATCH_CHANGES}: they do not",
     ),
     "data_parallel": FactName("int", "ranks", "replicas times shards"),
     "replicas": FactName("int", "", "of the sharded model; 1: shards on all data-parallel ranks"),
     "replica_groups": FactName(
         "int", "", "jobs that train one model together, each with its GPUs and its log (TorchFT)"
     ),
-    "replica_group": FactName("int", "", "which of these the log is of, from 0"),
+    "replica_group": FactName("int", "", "the log's own group, from 0"),
     "tensor_parallel": FactName("int", "ranks", "share the same tokens"),
     "pipeline_parallel": FactName("int", "ranks", "share the same tokens"),
     "context_parallel": FactName("int", "ranks", "share one sequence (also sequence parallel)"),
@@ -467,60 +469,60 @@ FACT_NAMES: Final[dict[str, FactName]] = {
     "precision": FactName(
         "text",
         "",
-        "dtype of the matmuls; of fp8, mxfp8 and nvfp4 lm_head and attention are in bf16",
+        "number format of the matmuls; with fp8, mxfp8, nvfp4, lm_head and attention are in bf16",
         ("fp32", "tf32", "fp16", "bf16", "fp8", "fp8+lm_head", "mxfp8", "nvfp4"),
     ),
     "mixed_precision": FactName(
         "text",
         "",
-        "what casts to `precision`; none: that is `weights_precision`, whatever the config says",
+        "what casts to `precision`; none: it is `weights_precision`, whatever the config says",
     ),
-    "weights_precision": FactName("text", "", "dtype of the weights, where it is not fp32"),
+    "weights_precision": FactName("text", "", "number format of the weights, if not fp32"),
     "recompute": FactName(
         "text",
         "",
-        "activation recomputation; selective_attention: only core attention (Megatron)",
+        "activation checkpointing; selective_attention: only core attention (Megatron)",
         ("none", "full", "selective_attention", "selective"),
     ),
     "trainable": FactName("text", "", "what is trained", ("full", "lora", "frozen")),
     "lora_rank": FactName("int", "", "rank r of the adapters"),
     "lora_targets": FactName("text", "", "all-linear, every-linear (and lm_head), or names"),
     "pipelined": FactName(
-        "bool", "", "a pipeline's engine prints the steps: its stages share each micro-batch"
+        "bool", "", "a pipeline engine prints the steps: its stages share each micro-batch"
     ),
     "zero_stage": FactName("int", "", "ZeRO stage"),
     "log_interval": FactName("int", "steps", "steps between two step lines"),
     "steps_counted": FactName(
-        "bool", "", "lines print no step: each counts as one, however many lie between two"
+        "bool", "", "lines print no step: each counts as one, however many lie between"
     ),
     "average_window": FactName("int", "steps", "steps that a printed time averages over"),
     "profiled_steps": FactName(
-        "int", "steps", "under the profiler before it writes their traces, its warm-up included"
+        "int", "steps", "profiled steps per trace, including the profiler's warm-up"
     ),
     "averaged_rates": FactName(
-        "text", "", "printed rates that are means over several steps, as columns of `steps`"
+        "text", "", "printed rates that are means over several steps: columns of `steps`"
     ),
     "engine": FactName(
-        "text", "", "framework below lines that several print alike: deepspeed or megatron-lm"
+        "text", "", "framework below lines that several frameworks print: deepspeed or megatron-lm"
     ),
     "framework_version": FactName("text", "", "as printed"),
-    "started_year": FactName("int", "", "year of a log whose stamps have none"),
+    "started_year": FactName("int", "", "year of a log whose time stamps have none"),
     "logged_peak_flops": FactName("float", "FLOP/s", "the peak that the framework divides by"),
-    "logged_formula": FactName("text", "", "the era whose formula printed the log's own figures"),
+    "logged_formula": FactName("text", "", "the framework's formula behind the logged figures"),
     "total_steps": FactName("int", "steps", "planned"),
     "total_samples": FactName("int", "sequences", "of the data set"),
     "uncounted_tokens": FactName(
-        "text", "", "why a count of tokens that the log prints is not that of the training"
+        "text", "", "why the printed token count is not that of the training"
     ),
     "mixed_writers": FactName(
-        "text", "", "lines of several runs that nothing tells apart: there is no rate"
+        "text", "", "lines of several runs that cannot be separated: there is no rate"
     ),
     "attention": FactName("text", "", "attention implementation as printed"),
-    "quantization": FactName("text", "", "quantisation line as printed"),
-    "quantized": FactName("text", "", "what else tells that weights are quantised, as printed"),
+    "quantization": FactName("text", "", "quantization line as printed"),
+    "quantized": FactName("text", "", "other sign of quantized weights, as printed"),
     "optimizer": FactName("text", "", "as printed"),
     "compile": FactName("bool", "", "torch.compile"),
-    "cuda": FactName("text", "", "CUDA or device runtime as printed"),
+    "cuda": FactName("text", "", "CUDA or other GPU runtime as printed"),
     "torch": FactName("text", "", "PyTorch version as printed"),
 }
 
@@ -600,9 +602,9 @@ def fact_problem(name: str, text: str) -> str | None:
     if fact.kind == "bool" and text.lower() not in ("true", "false"):
         return f"{name}={shown!r}: write true or false"
     if not text:
-        return f"{name} has no value. Leave it out"
+        return f"{name} has no value: omit it"
     if fact.choices and text not in fact.choices:
-        return f"{name}={shown!r}: one of {', '.join(fact.choices)}"
+        return f"{name}={shown!r}: write one of {', '.join(fact.choices)}"
     return None
 
 

@@ -20,7 +20,7 @@ from typing import IO, Final, Literal, Protocol, Self
 
 import polars as pl
 
-from .errors import StoreError
+from .messages import SPOOL_FAILED
 
 MAX_HELD_BYTES: Final = 2 * 1024 * 1024
 """Bytes of rows that wait in memory (about 12,000 steps); as many may be on their way to the disk.
@@ -107,10 +107,8 @@ class Spool:
                     rest = rest[file.write(rest) :]
                 self._end += length
         except OSError as error:
-            raise StoreError(
-                f"{self._folder or tempfile.gettempdir()}: no room for rows that wait to be stored "
-                f"({error.strerror or error}). Free some space and run it again."
-            ) from error
+            folder = self._folder or tempfile.gettempdir()
+            raise SPOOL_FAILED(folder=folder, why=error.strerror or error) from error
         return offset, length
 
     def read(self, offset: int, length: int, columns: Sequence[str] | None) -> pl.DataFrame:

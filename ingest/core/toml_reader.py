@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Final, Self, TypeVar
 
 from .errors import FairmfuError, explain_read_error
+from .messages import INVALID_TOML, INVALID_VALUES, UNREADABLE_FILE
 
 _T = TypeVar("_T")
 
@@ -55,7 +56,7 @@ class TomlTable:
 
     def unknown_key_message(self, key: str, allowed: Sequence[str]) -> str:
         """Return the message for a key that is not allowed."""
-        return f"is no key here. {suggest_or_list(key, allowed)}"
+        return f"unknown key. {suggest_or_list(key, allowed)}"
 
     def tables(self, key: str) -> list[Self]:
         """Return the tables of an array, `[[key]]`."""
@@ -78,11 +79,12 @@ def read_toml(path: Path, error_type: type[FairmfuError]) -> dict[str, Any]:
         return parse_toml(path.read_text(encoding="utf-8"))
     except tomllib.TOMLDecodeError as error:
         hint = " Put regexes in single quotes: '\\d+'." if "\\" in str(error) else ""
-        raise error_type(f"{path}: not a TOML file: {error}.{hint}") from error
+        raise INVALID_TOML.made(error_type, path=path, error=error, hint=hint) from error
     except UnicodeDecodeError as error:
-        raise error_type(f"{path}: cannot be read: {error}.") from error
+        raise UNREADABLE_FILE.made(error_type, path=path, why=f"{error}.") from error
     except OSError as error:
-        raise error_type(f"{path}: cannot be read: {explain_read_error(error)}") from error
+        why = explain_read_error(error)
+        raise UNREADABLE_FILE.made(error_type, path=path, why=why) from error
 
 
 def parse_toml(text: str) -> dict[str, Any]:
@@ -116,11 +118,10 @@ def _whole_numbers(value: object) -> Iterator[int]:
 
 def raise_problems(path: Path, problems: Sequence[str], error_type: type[FairmfuError]) -> None:
     """Raise `error_type` with all problems, if any."""
-    if len(problems) == 1:
-        raise error_type(f"{path}: {problems[0]}")
     if problems:
-        every = "".join(f"\n  {problem}" for problem in problems)
-        raise error_type(f"{path}: {len(problems)} things are wrong.{every}")
+        listed = "".join(f"\n  {problem}" for problem in problems)
+        text = problems[0] if len(problems) == 1 else f"{len(problems)} problems:{listed}"
+        raise INVALID_VALUES.made(error_type, path=path, problems=text)
 
 
 def suggest_or_list(word: str, choices: Iterable[str]) -> str:

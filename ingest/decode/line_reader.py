@@ -25,7 +25,8 @@ import pyarrow as pa
 from isal import isal_zlib
 
 from ..core.arrays import Ints, find_byte
-from ..core.errors import UnknownFormatError, UnreadableSourceError, explain_read_error
+from ..core.errors import explain_read_error
+from ..core.messages import UNREADABLE_FILE
 from ..core.paths import as_remote
 from .envelopes import (
     ByteStream,
@@ -37,6 +38,7 @@ from .envelopes import (
     keeps_none,
 )
 from .line_text import decode_line
+from .messages import BINARY_FILE, DAMAGED_FILE, EMPTY_FILE, EVENT_FILE_WITHOUT_VALUES, PACKED_FILE
 from .tfevents import EventValues, TagSampler, is_event_file, read_event_values
 
 NEWLINE: Final = ord("\n")
@@ -303,7 +305,7 @@ class Source:
                 yield chunk
                 del chunk  # frees the memory before the next chunk is made
         if empty:
-            raise UnreadableSourceError(f"{self.path}: the file is empty. Nothing to read.")
+            raise EMPTY_FILE(path=self.path)
 
     def is_rereadable(self) -> bool:
         """Return whether the lines can be read again: not from a pipe or an event file."""
@@ -337,8 +339,7 @@ class Source:
             self.height += len(values)
         self.bytes, self.sha256 = self.path.stat().st_size, hash_content(self.path)
         if not self.height:
-            without = f"{self.path}: an event file without values."
-            raise UnknownFormatError(without, recognised=False)
+            raise EVENT_FILE_WITHOUT_VALUES(path=self.path)
 
     @contextmanager
     def _open(self) -> Iterator[Iterable[Chunk]]:
@@ -400,7 +401,7 @@ def _open_file(path: Path) -> IO[bytes]:
     try:
         return path.open("rb")
     except OSError as error:
-        raise UnreadableSourceError(f"{path}: {explain_read_error(error)}") from error
+        raise UNREADABLE_FILE(path=path, why=explain_read_error(error)) from error
 
 
 class _HashingStream:
@@ -537,17 +538,12 @@ def _refuse_binary(path: Path, magic: bytes, raw: IO[bytes]) -> None:
         return
     if (packed := next((by for by in ARCHIVE_MAGICS if magic.startswith(by)), None)) is not None:
         what, command = ARCHIVE_MAGICS[packed]
-        raise UnreadableSourceError(f"{path}: a {what}, not a log. Unpack it first: {command}")
+        raise PACKED_FILE(path=path, what=what, command=command)
     head = raw.read(4096).replace(b"\0", b"")  # a file cut while it is written begins with NULs
     raw.seek(0)
     odd = len(head) - len(head.translate(None, CONTROL_BYTES))
     if head and odd > len(head) // 4:
-        raise UnknownFormatError(
-            f"{path}: binary data, not a log "
-            f"({odd} control characters in the first {len(head)} bytes). "
-            "Give the console log or the framework's own log file.",
-            recognised=False,
-        )
+        raise BINARY_FILE(path=path, odd=odd, size=len(head))
 
 
 def _whole_lines(
@@ -680,10 +676,7 @@ def _read_errors(path: Path, read: int) -> Iterator[None]:
     try:
         yield
     except (EOFError, GzipError, pa.ArrowException, OSError) as error:
-        raise UnreadableSourceError(
-            f"{path}: broken off or damaged after line {read:,} ({error}). "
-            "Nothing of it was stored; copy the file again or decompress what is left."
-        ) from error
+        raise DAMAGED_FILE(path=path, lines=read, error=error) from error
 
 
 def count_newlines(data: bytes) -> int:

@@ -27,7 +27,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from ..core.arrays import Bytes, Floats, Ints, view_at_every_byte
-from ..core.errors import UnreadableSourceError
+from .messages import DAMAGED_EVENT_FILE, TENSORBOARD_EXTRA_MISSING
 
 VERSION_RECORD_MARK: Final = b"brain.Event:"
 """Every event file begins with a version record."""
@@ -196,19 +196,13 @@ def read_event_values(path: Path) -> Iterator[EventValues]:
 
         other = _others_reader()
     except ImportError as error:
-        raise UnreadableSourceError(
-            f"{path}: a TensorBoard event file; reading it needs an extra: "
-            "pip install 'fairmfu[tensorboard]'."
-        ) from error
+        raise TENSORBOARD_EXTRA_MISSING(path=path) from error
     reader = _Reader(other)
     try:
         for window in _windows(path):
             yield reader.values(window)
     except DecodeError as error:
-        raise UnreadableSourceError(
-            f"{path}: a damaged TensorBoard event file ({error}). Nothing of it was stored; copy "
-            "it again."
-        ) from error
+        raise DAMAGED_EVENT_FILE(path=path, error=error) from error
 
 
 # -- records of any kind, one by one ---------------------------------------------------------

@@ -22,7 +22,7 @@ import numpy as np
 import pyarrow as pa
 
 from ..core.arrays import Ints, copy_to_arrow
-from ..core.errors import FairmfuError, UnknownFormatError
+from ..core.errors import FairmfuError
 from ..core.prefilter import cached_prefilter
 from ..core.safe_regex import GuardedRegex, Regex
 from ..decode.envelopes import KeepsEnvelope
@@ -39,6 +39,11 @@ from ..formats.registry import BUILT_IN_FORMATS, STEPLESS_FILES
 from ..formats.spec import TRAINER_PRECEDENCE, LogFormat
 from ..vector.format_watch import FormatWatch
 from . import near_misses
+from .messages import (
+    FILE_WITHOUT_STEPS,
+    SEVERAL_FORMATS,
+    UNSUPPORTED_TRAINER,
+)
 from .user_envelopes import envelope_keeper
 
 
@@ -197,11 +202,12 @@ def _conclude(
         lower = [f for f in primaries if f.precedence < primaries[0].precedence]
         primaries = [f for f in primaries if f not in lower] + _recurring(path, lower)
     if len(primaries) > 1:
-        raise UnknownFormatError(_two_formats(path, primaries, search.found), recognised=True)
+        lines = _first_lines(primaries, search.found)
+        raise SEVERAL_FORMATS(path=path, count=len(primaries), lines=lines)
     if primaries:
         return primaries[0], _companions(primaries[0], search, formats)
     if known := _without_steps(path):
-        raise UnknownFormatError(f"{path}: {known}", recognised=False)
+        raise FILE_WITHOUT_STEPS(path=path, what=known)
     formats = tuple(f for f in formats if not wanted or f.name in wanted)
     left = (line for chunk in chunks for line in chunk.lines())
     every = Source(path).lines() if path.is_file() else left
@@ -210,14 +216,12 @@ def _conclude(
         islice(every, MAX_HEADER_LINES), formats, Cleaner(_noise(formats)), trainer
     )
     if trainer.known:
-        raise UnknownFormatError(f"{path}: {trainer.known}.", recognised=True)
+        raise UNSUPPORTED_TRAINER(path=path, trainer=trainer.known)
     if without_steps := near_misses.formats_by_header(hits, end):
         return without_steps[0], without_steps[1:]
     nearest = near_misses.describe_hits(hits)
     names = ", ".join(f.name for f in formats)
-    raise UnknownFormatError(
-        near_misses.no_format_message(path, nearest, names), recognised=bool(nearest)
-    )
+    raise near_misses.no_format_error(path, nearest, names)
 
 
 def _recurring(path: Path, formats: Sequence[LogFormat]) -> list[LogFormat]:
@@ -494,17 +498,11 @@ def _noise(formats: Iterable[LogFormat]) -> str:
     return "|".join(sorted({f.noise for f in formats if f.noise} | {ANSI_ESCAPE}))
 
 
-def _two_formats(
-    path: Path, primaries: Sequence[LogFormat], first_lines: dict[str, NumberedLine]
-) -> str:
-    seen = "\n".join(
-        f"  {f.name}: line {first_lines[f.name].number}: {first_lines[f.name].text.strip()[:100]}"
+def _first_lines(primaries: Sequence[LogFormat], lines: dict[str, NumberedLine]) -> str:
+    """Return the first line of each format, as text for an error."""
+    return "\n".join(
+        f"  {f.name}: line {lines[f.name].number}: {lines[f.name].text.strip()[:100]}"
         for f in primaries
-    )
-    return (
-        f"{path}: lines of {len(primaries)} formats stand in one file, so it is not clear "
-        f"whose steps to count.\n{seen}\n"
-        "  Split the file, or name one with --log-format."
     )
 
 

@@ -17,6 +17,14 @@ from ..core.toml_reader import suggest_nearest
 from ..formats.registry import BUILT_IN_FORMATS
 from ..formats.spec import LogFormat
 from .detection import FormatChoice
+from .messages import (
+    FORMAT_COVERED,
+    FORMAT_EXTENDED_TWICE,
+    FORMAT_NAME_TAKEN,
+    FORMAT_TOO_WIDE,
+    FORMATS_FOLDER_MISSING,
+    UNKNOWN_FORMAT_NAME,
+)
 from .user_formats import UserFormat, load_user_format
 
 FORMATS_FOLDER_VARIABLE: Final = "FAIRMFU_FORMATS"
@@ -41,19 +49,13 @@ class FormatCatalog:
         """
         name, old = user_format.log_format.name, user_format.extends
         if any(f.name == name for f in self.formats):
-            raise FormatFileError(
-                f"{user_format.path}: name: {name!r} is a known format ({self.origin(name)}). "
-                f"Give another name; extends = {name!r} adds lines to that format."
-            )
+            raise FORMAT_NAME_TAKEN(path=user_format.path, name=name, origin=self.origin(name))
         if old is not None and old not in self.formats:
             other = next(o.path for o in self.own if o.extends == old)
-            raise FormatFileError(
-                f"{user_format.path}: extends: {other} extends {old.name} too. "
-                "Put the lines into one file."
-            )
+            raise FORMAT_EXTENDED_TWICE(path=user_format.path, other=other, name=old.name)
         others = [f for f in self.formats if f != old]
-        if clash := next(_clashes(user_format.log_format, others), None):
-            raise FormatFileError(f"{user_format.path}: {clash}")
+        if clash := next(_clashes(user_format, others), None):
+            raise clash
         kept = tuple(user_format.log_format if f == old else f for f in self.formats)
         return FormatCatalog(
             kept if old else (*kept, user_format.log_format), (*self.own, user_format)
@@ -83,11 +85,8 @@ class FormatCatalog:
         path = Path(name_or_path)
         if path.suffix != ".toml" and not path.is_file():
             names = [f.name for f in self.formats]
-            meant = f"{near} " if (near := suggest_nearest(name_or_path, names)) else ""
-            raise FormatFileError(
-                f"no format is called {name_or_path!r}. {meant}Known: {', '.join(names)}; "
-                "or give the path of a TOML file."
-            )
+            hint = f"{near} " if (near := suggest_nearest(name_or_path, names)) else ""
+            raise UNKNOWN_FORMAT_NAME(name=name_or_path, hint=hint, names=", ".join(names))
         same = (o for o in self.own if path.exists() and o.path.exists() and path.samefile(o.path))
         if loaded := next(same, None):
             return self, loaded.log_format.name
@@ -115,26 +114,19 @@ def user_format_files() -> list[Path]:
     home = os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config"
     folder = Path(setting) if setting else Path(home) / "fairmfu" / "formats"
     if setting and not folder.is_dir():
-        raise FormatFileError(
-            f"{FORMATS_FOLDER_VARIABLE}={setting}: no such folder. Make it, or unset the variable."
-        )
+        raise FORMATS_FOLDER_MISSING(variable=FORMATS_FOLDER_VARIABLE, path=setting)
     return sorted(folder.glob("*.toml"))
 
 
-def _clashes(log_format: LogFormat, others: Iterable[LogFormat]) -> Iterator[str]:
+def _clashes(user_format: UserFormat, others: Iterable[LogFormat]) -> Iterator[FormatFileError]:
     """Yield errors for formats that match each other's step lines."""
+    path, log_format = user_format.path, user_format.log_format
     signature = re.compile(log_format.signature)
     for other in others:
         other_signature = re.compile(other.signature)
         for line in other.steps:
             if signature.search(line.example):
-                yield (
-                    f"signature: matches a step line of {other.name} too ({line.example[:60]!r}). "
-                    f"Make it narrower; extends = {other.name!r} adds lines to that format."
-                )
+                yield FORMAT_TOO_WIDE(path=path, name=other.name, line=line.example[:60])
         for line in log_format.steps:
             if other_signature.search(line.example):
-                yield (
-                    f"signature: {other.name} takes its step line for its own "
-                    f"({line.example[:60]!r}). extends = {other.name!r} adds lines to that format."
-                )
+                yield FORMAT_COVERED(path=path, name=other.name, line=line.example[:60])

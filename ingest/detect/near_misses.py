@@ -15,6 +15,7 @@ from typing import Final
 import numpy as np
 import polars as pl
 
+from ..core.errors import UnknownFormatError
 from ..core.prefilter import cached_prefilter, literal_matcher
 from ..core.safe_regex import GuardedRegex, Regex
 from ..decode.line_reader import NumberedLine
@@ -29,6 +30,7 @@ from ..formats.spec import (
 from ..launches.outcomes import ENDING_EVENT_LINES, FAILURE_EVENT_KINDS
 from ..parse.line_parser import parse_lines
 from ..parse.partial_match import longest_matched_prefix
+from .messages import NO_READABLE_STEP, UNKNOWN_FORMAT
 
 LINES_AT_ONCE: Final = 4_096
 """Lines prefiltered together."""
@@ -114,20 +116,16 @@ def describe_hits(hits: Iterable[FormatHits]) -> str:
     return "".join(hit.text() for hit in ranked[:2] if hit.headers or hit.like_steps)
 
 
-def no_format_message(path: Path, near_misses: str, format_names: str) -> str:
-    """Return the message for a file without a matching format.
+def no_format_error(path: Path, near_misses: str, format_names: str) -> UnknownFormatError:
+    """Return the error of a file without a matching format.
 
     near_misses: from `describe_hits`
     format_names: names of formats
     """
-    return (
-        f"{path}: no known format matches.\n{near_misses}"
-        f"{FILE_HINTS.get(path.suffix, '')}"
-        f"  known: {format_names}\n"
-        "  Is this the log with the training steps (stdout or stderr, rank 0)?\n"
-        "  A format of your own is a TOML file: fairmfu formats -h shows one, "
-        "--log-format FILE.toml reads with it."
-    )
+    hint = FILE_HINTS.get(path.suffix, "")
+    if near_misses:
+        return NO_READABLE_STEP(path=path, nearest=near_misses, hint=hint, names=format_names)
+    return UNKNOWN_FORMAT(path=path, hint=hint, names=format_names)
 
 
 class FormatHits:
@@ -185,7 +183,7 @@ class FormatHits:
         """Return the partial match as text for an error."""
         if not self.like_steps:
             return (
-                f"  nearest: {self.name}: {self.headers:,} of its header lines stand here (first: "
+                f"  nearest: {self.name}: {self.headers:,} of its header lines (first: "
                 f'line {self.first.number}, "{self.first.text.strip()[:60]}"), but no step line\n'
             )
         if any(Regex(regex).search(self.closest.text) for regex in self.steps):
@@ -194,14 +192,14 @@ class FormatHits:
                 f"line {self.closest.number}), but "
             )
             if not self._tells_time():
-                return f"{could}hold none of its fields that tell a time\n"
+                return f"{could}have none of its fields with a time or rate\n"
             return (
-                f"{could}lack what tells it from other formats;\n"
-                f"    --log-format {self.name} reads them all the same\n"
+                f"{could}lack the marks that distinguish it from other formats;\n"
+                f"    --log-format {self.name} reads them anyway\n"
             )
         return (
-            f"  nearest: {self.name}: {self.like_steps:,} lines look like its steps, and none can "
-            f"be read;\n    line {self.closest.number} is understood up to the mark: "
+            f"  nearest: {self.name}: {self.like_steps:,} lines look like its steps, but none can "
+            f"be read;\n    line {self.closest.number} matches up to the mark >>>: "
             f"{_marked(self.closest.text, self.reach)}\n"
         )
 

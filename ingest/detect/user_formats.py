@@ -142,7 +142,7 @@ class _Table(TomlTable):
         pattern = self.take(key, str, "")
         wrong = _does_not_compile(pattern)
         if wrong is None and _does_not_compile(f"(?:{pattern})"):  # to be combined with others
-            wrong = "has a flag for the whole: write (?i:…) around what it is for."
+            wrong = "has a flag for the whole pattern: write (?i:…) around the part it is for."
         if wrong is None:
             missing = [g for g in groups if pattern and g not in _groups(pattern)]
             wrong = f"has no group {missing[0]!r}: write (?P<{missing[0]}>…)." if missing else None
@@ -156,7 +156,7 @@ class _Table(TomlTable):
 
     def unknown_key_message(self, key: str, allowed: Sequence[str]) -> str:
         """Return the message for a key that is not allowed."""
-        needs_code = "needs Python: only a format in ingest/formats can have it."
+        needs_code = "needs code: only a format in ingest/formats can have it."
         return needs_code if key in CODE_ONLY_KEYS else super().unknown_key_message(key, allowed)
 
 
@@ -175,7 +175,7 @@ def _fields(top: _Table, old: LogFormat | None, file: str) -> dict[str, Any]:
     top.require("name", *(() if old else ("framework", "looks_like_step", "evidence", "steps")))
     values: dict[str, Any] = {key: top.take(key, str, "") for key in ("name", "framework")}
     if not re.fullmatch(r"[\w.-]*", values["name"]):
-        top.add_problem("name", "may hold letters, digits, dots, - and _ only.")
+        top.add_problem("name", "may only contain letters, digits, dots, - and _.")
     values["versions"] = top.take("versions", str, old.versions if old else "")
     unsaid = top.take("framework_unsaid", str, "")
     values["framework_unsaid"] = unsaid or (old.framework_unsaid if old else None)
@@ -198,7 +198,7 @@ def _fields(top: _Table, old: LogFormat | None, file: str) -> dict[str, Any]:
         values["signature"] = "|".join(f"(?:{_unnamed(s.regex)})" for s in values["steps"])
         if wrong := _does_not_compile(values["signature"]):
             top.add_problem(
-                "signature", f"is missing; made of the regex of each of [[steps]] it {wrong}"
+                "signature", f"is missing; combined from the regexes of [[steps]], it {wrong}"
             )
     values = {key: value for key, value in values.items() if value or value is False}
     return _beside(top, old, values) if old else {"versions": "", **values}
@@ -210,7 +210,7 @@ def _beside(top: _Table, old: LogFormat, values: dict[str, Any]) -> dict[str, An
         if key in values and (old_pattern := getattr(old, key)):
             values[key] = f"(?:{values[key]})|(?:{old_pattern})"
             if wrong := _does_not_compile(values[key]):
-                top.add_problem(key, f"cannot stand beside that of {old.name}: {wrong}")
+                top.add_problem(key, f"cannot be combined with that of {old.name}: {wrong}")
     for key in ("steps", "facts", "events"):
         values[key] = (*values.get(key, ()), *getattr(old, key))
     values["implies"] = {**old.implies, **values.get("implies", {})}
@@ -220,7 +220,7 @@ def _beside(top: _Table, old: LogFormat, values: dict[str, Any]) -> dict[str, An
 def _choice(table: _Table, key: str, words: Sequence[str]) -> Any:  # noqa: ANN401 - text or rank
     word = table.take(key, str, "")
     if word and word not in words:
-        table.add_problem(key, f"is {word!r}: one of {', '.join(words)}.")
+        table.add_problem(key, f"is {word!r}: write one of {', '.join(words)}.")
     return PRECEDENCE_BY_NAME.get(word) if key == "precedence" else word
 
 
@@ -229,7 +229,7 @@ def _words(table: _Table, key: str, words: Sequence[str] = ()) -> tuple[str, ...
     wrong = [word for word in values if not isinstance(word, str) or (words and word not in words)]
     if wrong:
         table.add_problem(
-            key, f"holds {wrong[0]!r}: {list_choices(words) if words else 'write texts.'}"
+            key, f"has {wrong[0]!r}: {list_choices(words) if words else 'write texts.'}"
         )
     return tuple(values)
 
@@ -283,7 +283,7 @@ def _step(table: _Table, file: str) -> StepLine:
     numbered = table.take("numbered", bool, False)  # noqa: FBT003 - the default
     if columns and not numbered and "step" not in columns.values():
         table.add_problem(
-            "columns", 'no group fills "step"; numbered = true counts lines that print none.'
+            "columns", 'no group fills "step"; numbered = true counts lines without a step number.'
         )
     return StepLine(
         **_common(table, regex, file),
@@ -311,7 +311,7 @@ def _fact(table: _Table, file: str) -> FactLine:
     for name, factor in table.take("factors", dict, {}).items():
         key, fact = f"factors.{name}", FACT_NAMES.get(name)
         if fact is None or fact.kind != "float" or name not in _groups(regex):
-            table.add_problem(key, "only a group that is a fact with a fraction can have a factor.")
+            table.add_problem(key, "only a group for a fact with a fraction can have a factor.")
         else:
             factors[name] = _factor(table, key, factor, fact.unit)
     inferred = table.take("inferred", str, "")
@@ -356,7 +356,7 @@ def _common(table: _Table, regex: str, file: str) -> dict[str, Any]:
     anchor, example = table.take("anchor", str, ""), table.take("example", str, "")
     if anchor not in example:
         table.add_problem(
-            "anchor", f"{anchor!r} does not stand in the example: it must in every line."
+            "anchor", f"{anchor!r} is not in the example: every line must contain it."
         )
     return {
         "anchor": anchor,
@@ -396,7 +396,7 @@ def _factor(table: _Table, key: str, value: object, unit: str) -> float:
         return words[value]
     choices = f", or one of {', '.join(words)}" if words else ""
     table.add_problem(
-        key, f"{value!r} is no factor to {unit or 'a fraction'}: write a number{choices}."
+        key, f"{value!r} is not a factor to {unit or 'a fraction'}: write a number{choices}."
     )
     return 1.0
 
@@ -470,11 +470,11 @@ def _as_a_whole(log_format: LogFormat) -> Iterator[str]:
     for word in log_format.evidence:
         is_filled, without = wanted[word]
         if not is_filled and log_format.complete is None:
-            yield f"evidence: holds {word!r}, but {without}."
+            yield f"evidence: has {word!r}, but {without}."
     for key, is_filled in (("elapsed_covers", "elapsed_s" in filled), ("rate_covers", bool(rates))):
         if is_filled and getattr(log_format, key) is None:
             words = ", ".join(KEY_CHOICES[key])
-            yield f"{key}: is missing: which steps a printed time or rate speaks of ({words})."
+            yield f"{key}: is missing: write which steps a printed time or rate covers ({words})."
 
 
 def _example(log_format: LogFormat, line: FormatLine, context: str) -> Iterator[str]:
@@ -495,16 +495,16 @@ def _example(log_format: LogFormat, line: FormatLine, context: str) -> Iterator[
             if name in stated and (wrong := _impossible(name, stated[name])):
                 yield f"{context}example: {wrong}"
         if not parsed.known_lines:
-            yield f"{context}example: is taken for {_taken_for(parsed)}."
+            yield f"{context}example: is read as {_taken_for(parsed)}."
     elif [event["kind"] for event in parsed.launches[0].events] != [line.kind]:
-        yield f"{context}example: is taken for {_taken_for(parsed)}."
+        yield f"{context}example: is read as {_taken_for(parsed)}."
 
 
 def _step_example(log_format: LogFormat, text: str, parsed: ParsedSource) -> Iterator[str]:
     if parsed.unread:
         yield f"cannot be read: {parsed.unread[0]['reason']}."
     elif not parsed.step_lines:
-        yield f"is taken for {_taken_for(parsed)}."
+        yield f"is read as {_taken_for(parsed)}."
     for key in ("signature", "looks_like_step"):
         if re.search(getattr(log_format, key), text) is None:
             yield f"the {key} does not match it."

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from ..core.errors import UnreadableSourceError, explain_read_error
+from ..core.messages import UNREADABLE_FILE
 from ..core.paths import (
     NOT_FOUND_MESSAGE,
     URL_SEPARATOR,
@@ -38,6 +39,14 @@ from ..facts import facts as given
 from ..formats.launch_view import Fact
 from ..formats.registry import BUILT_IN_FORMATS
 from ..formats.spec import LogFormat
+from .messages import (
+    ACCESS_DENIED,
+    BROKEN_LINK,
+    NO_LOG_IN_FOLDER,
+    NO_MATCH,
+    NO_REGULAR_FILE,
+    PATH_MISSING,
+)
 
 NON_LOG_SUFFIXES: Final = frozenset(
     ending
@@ -81,7 +90,7 @@ class LogFile(NamedTuple):
     size [bytes], mtime_ns, inode: from stat
     named: True if given by name, False if found in a folder
     around: fact files of its folder
-    error: reason why the file or folder could not be read
+    error: of a file or folder that could not be read
     """
 
     path: str
@@ -91,7 +100,7 @@ class LogFile(NamedTuple):
     inode: int = 0
     named: bool = True
     around: FolderFactFiles | None = None
-    error: str = ""
+    error: UnreadableSourceError | None = None
 
     def beside(self, facts: Sequence[Fact], sidecar_files: Sequence[str]) -> FactFiles:
         """Return all files with possible facts for this log.
@@ -291,18 +300,16 @@ class FileWalk:
         elif not seen and has_magic(str(path)):
             yield from self._matching(path)
         elif seen:
-            raise UnreadableSourceError(
-                f"{path}: no regular file. What it gives goes through a pipe: … | fairmfu ingest -"
-            )
+            raise NO_REGULAR_FILE(path=path)
         elif path.is_symlink():
-            raise UnreadableSourceError(f"{path}: a link that leads nowhere, or in a circle.")
+            raise BROKEN_LINK(path=path)
         else:
-            raise UnreadableSourceError(f"{path}: no such file or folder.")
+            raise PATH_MISSING(path=path, why=NOT_FOUND_MESSAGE)
 
     def _matching(self, pattern: Path) -> Iterator[LogFile]:
         matches = sorted(glob(str(pattern), recursive=True))  # noqa: PTH207 - ~ and .. as they are
         if not matches:
-            raise UnreadableSourceError(f"{pattern}: no file or folder matches.")
+            raise NO_MATCH(pattern=pattern, detail="")
         matches = [
             m for m in matches if not m.endswith(STORE_SUFFIXES)
         ]  # a pattern names them only through their folder
@@ -311,7 +318,7 @@ class FileWalk:
                 if file_identity(match) not in self._found:
                     yield from self.of(match)
             except UnreadableSourceError as error:
-                yield LogFile(str(match), file_identity(match), error=str(error))
+                yield LogFile(str(match), file_identity(match), error=error)
 
     def _around(self, folder: Path) -> FolderFactFiles:
         if folder not in self._listed:
@@ -333,10 +340,10 @@ class FileWalk:
                 yield self._object(path, entry, named=True)
         except FileNotFoundError as error:
             if not has_magic(path.url):
-                raise UnreadableSourceError(f"{path}: {error.strerror}.") from error
+                raise PATH_MISSING(path=path, why=error.strerror) from error
             yield from self._fitting(path, str(error.strerror).removeprefix(NOT_FOUND_MESSAGE))
         except OSError as error:
-            raise UnreadableSourceError(f"{path}: {error.strerror}.") from error
+            raise ACCESS_DENIED(path=path, why=error.strerror) from error
 
     def _fitting(self, pattern: RemotePath, why: str) -> Iterator[LogFile]:
         """Yield the matches of a pattern; why: end of the message if there is no match."""
@@ -344,9 +351,9 @@ class FileWalk:
         try:
             matches = sorted(match_objects(folder, names)) if names else [(folder, folder.look())]
         except OSError as error:
-            raise UnreadableSourceError(f"{pattern}: {error.strerror}.") from error
+            raise ACCESS_DENIED(path=pattern, why=error.strerror) from error
         if not matches:
-            raise UnreadableSourceError(f"{pattern}: no file or folder matches{why}.")
+            raise NO_MATCH(pattern=pattern, detail=why)
         for match, entry in matches:
             try:
                 if entry.is_folder:
@@ -354,7 +361,7 @@ class FileWalk:
                 elif match.url not in self._found:
                     yield self._object(match, entry, named=True)
             except UnreadableSourceError as error:
-                yield LogFile(match.url, match.url, error=str(error))
+                yield LogFile(match.url, match.url, error=error)
 
     def _in_folder(self, folder: RemotePath) -> Iterator[LogFile]:
         found = False
@@ -366,9 +373,9 @@ class FileWalk:
                     if path.url not in self._found:
                         yield self._object(path, entry, named=False)
         except OSError as error:
-            raise UnreadableSourceError(f"{folder}: {error.strerror}.") from error
+            raise ACCESS_DENIED(path=folder, why=error.strerror) from error
         if not found:
-            raise UnreadableSourceError(f"{folder}: the folder holds no log file.")
+            raise NO_LOG_IN_FOLDER(folder=folder, hint="")
 
     def _object(self, path: RemotePath, entry: ObjectStat, *, named: bool) -> LogFile:
         self._found.add(path.url)
@@ -420,12 +427,11 @@ class FileWalk:
             else:
                 within.pop()
         if not found and len(self.unchanged) == unchanged_before:
-            raise UnreadableSourceError(self._without_logs(root))
+            raise NO_LOG_IN_FOLDER(folder=root, hint=self._skipped_names())
 
-    def _without_logs(self, root: Path) -> str:
+    def _skipped_names(self) -> str:
         names = ", ".join(sorted({Path(path).name for path in self.unlisted})[:MAX_TOLD_NAMES])
-        why = f" Not opened for their names: {names}; give one by name." if names else ""
-        return f"{root}: the folder holds no log file.{why}"
+        return f" Skipped by file name: {names}. To read one, give its path." if names else ""
 
     def _enter(self, within: list[_Folder], path: str, whole: str) -> LogFile | None:
         """Push a folder with all visible entries; return an error if unreadable.
@@ -568,7 +574,8 @@ def _seen(folder: _Folder, entry: os.DirEntry[str]) -> LogFile | None:
 
 
 def _not_seen(path: str, whole: str, error: OSError) -> LogFile:
-    return LogFile(path, whole, named=False, error=f"{path}: {explain_read_error(error)}")
+    unreadable = UNREADABLE_FILE(path=path, why=explain_read_error(error))
+    return LogFile(path, whole, named=False, error=unreadable)
 
 
 def _stat(path: Path) -> os.stat_result | None:

@@ -18,8 +18,8 @@ import polars as pl
 from polars import selectors as cs
 
 from ..core.arrays import release_free_memory
-from ..core.errors import FairmfuError, UnreadableSourceError, reading_error
-from ..core.faults import FAULTS
+from ..core.errors import FairmfuError
+from ..core.faults import FAULTS, reading_error
 from ..core.paths import prefetch, request_cache
 from ..core.schema import READING_CHANGES
 from ..core.spill import Spool, collect_rows
@@ -49,6 +49,7 @@ from ..vector.block_parser import BlockParser, PlanChunks, parse_small_texts, wi
 from . import writers
 from .discovery import file_identity
 from .engine_api import ReadRequest
+from .messages import LINES_LOST, NEWEST_FIRST
 from .table_batches import LogRows
 
 MAX_SMALL_BYTES: Final = 1024 * 1024
@@ -364,15 +365,9 @@ class _Text(NamedTuple):
         Raises UnreadableSourceError if its lines are newest first, or not all counted.
         """
         if source.newest_first:
-            raise UnreadableSourceError(
-                f"{source.path}: its lines stand newest first, as some exports do, so no step has "
-                "a duration. Nothing of it was stored; export it oldest first."
-            )
+            raise NEWEST_FIRST(path=source.path)
         if parsed.lines != source.height:
-            raise UnreadableSourceError(
-                f"{source.path}: {parsed.lines:,} of its {source.height:,} lines were counted: a "
-                "fault of fairmfu, not of the log. So nothing of it is taken; please report it."
-            )
+            raise LINES_LOST(path=source.path, counted=parsed.lines, lines=source.height)
         return cls(source, parsed, facts, tried)
 
     @property

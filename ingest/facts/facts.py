@@ -30,6 +30,17 @@ from ..formats.registry import COMPANION_FILES
 from ..formats.spec import WANDB_CONFIG_NAMES, CompanionFile, LogFormat
 from ..launches.launch import Launch
 from ..launches.step_rows import StepRows
+from .messages import (
+    IMPOSSIBLE_FACT,
+    INVALID_FACTS_FILE,
+    INVALID_JSON,
+    JSON_FILE_MISSING,
+    JSON_FILE_TOO_LARGE,
+    NO_ASSIGNMENT,
+    NO_JSON_OBJECT,
+    NO_MODEL_CONFIG,
+    UNKNOWN_FACT,
+)
 
 SIDECAR_NAME: Final = "facts.toml"
 MAX_COMPANION_BYTES: Final = 4 * 1024 * 1024
@@ -56,7 +67,7 @@ def facts_from_flags(
     for assignment in assignments:
         name, equals, value = (word.strip() for word in assignment.partition("="))
         if not equals:
-            raise FactError(f"{context} {assignment}: write NAME=VALUE, for example gpus=8.")
+            raise NO_ASSIGNMENT(context=context, text=assignment)
         if allow_removal and not value:
             _known(name, context)
             facts.append({"name": name, "value": None, "origin": "flag", "line": None})
@@ -94,7 +105,7 @@ def facts_from_toml(path: Path, origin_kind: str = "sidecar") -> list[Fact]:
     try:
         values = parse_toml(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise FactError(f"{path}: not a facts file: {error}.") from error
+        raise INVALID_FACTS_FILE(path=path, error=error) from error
     return facts_from_values(values, f"{origin_kind}:{path.name}", path.parent, str(path))
 
 
@@ -153,7 +164,7 @@ def companion_problem(path: Path) -> str | None:
             return f"larger than {MAX_COMPANION_BYTES:,} bytes"
         _PARSERS[kind](path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
-        return f"no readable {kind}: {error}"
+        return f"cannot be read as {kind}: {error}"
     return None
 
 
@@ -303,7 +314,7 @@ def _known(name: str, where: str) -> FactName:
     if definition is None:
         near = get_close_matches(name, FACT_NAMES, n=3, cutoff=0.5)
         hint = f" Did you mean {' or '.join(near)}?" if near else ""
-        raise FactError(f"{where}: no fact is called {name!r}.{hint}")
+        raise UNKNOWN_FACT(context=where, name=name, hint=hint)
     return definition
 
 
@@ -320,7 +331,7 @@ def _canonical(definition: FactName, text: str) -> str:
 
 def _check(name: str, definition: FactName, text: str, where: str) -> None:
     if (why := fact_problem(name, text)) is not None:
-        raise FactError(f"{where}: {why}.")
+        raise IMPOSSIBLE_FACT(context=where, why=why)
     if definition.kind == "json":
         _object(text, f"{where}: {name}")
 
@@ -342,20 +353,20 @@ def _json_file(path: Path, where: str) -> str:
     """Return a model's config.json as text; any other file is refused."""
     values = _json_values(path, where)
     if "model_type" not in values:
-        raise FactError(f"{where}: {path} is no model's config.json: it has no model_type.")
+        raise NO_MODEL_CONFIG(context=where, path=path)
     return json.dumps(values)
 
 
 def _json_values(path: Path, where: str) -> dict[str, Any]:
     if not path.is_file():
-        why = "is no file" if path.exists() else "is not there"
-        raise FactError(f"{where}: {path} {why}.")
+        why = "is not a file" if path.exists() else "does not exist"
+        raise JSON_FILE_MISSING(context=where, path=path, why=why)
     try:
         if path.stat().st_size > MAX_COMPANION_BYTES:
-            raise FactError(f"{where}: {path} is too large for a model's config.json.")
+            raise JSON_FILE_TOO_LARGE(context=where, path=path)
         text = path.read_text(encoding="utf-8")
     except (OSError, ValueError) as error:
-        raise FactError(f"{where}: {path} is no readable JSON: {error}.") from error
+        raise INVALID_JSON(context=f"{where}: {path}", error=error) from error
     return _object(text, f"{where}: {path}")
 
 
@@ -363,9 +374,9 @@ def _object(text: str, where: str) -> dict[str, Any]:
     try:
         values = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise FactError(f"{where} is no readable JSON: {error}.") from error
+        raise INVALID_JSON(context=where, error=error) from error
     if not isinstance(values, dict):
-        raise FactError(f"{where} holds no JSON object.")
+        raise NO_JSON_OBJECT(context=where)
     return values
 
 

@@ -27,6 +27,7 @@ from ..core.toml_reader import (
 )
 from ..formats.launch_view import Fact
 from . import facts as given
+from .messages import CONFIG_MISSING
 
 CONFIG_NAME: Final = "fairmfu.toml"
 CONFIG_VARIABLE: Final = "FAIRMFU_CONFIG"
@@ -108,7 +109,7 @@ class ProjectConfig:
         """Return a message for every table of facts that fits none of these logs."""
         whole = [str(path.absolute()) for path in paths] if self.facts else []
         return [
-            f"{self.path}: {table.place}paths: no source fits {' or '.join(table.patterns)}."
+            f"{self.path}: {table.place}paths: no source matches {' or '.join(table.patterns)}."
             for table in self.facts
             if not any(map(table.matches, whole))
         ]
@@ -119,9 +120,7 @@ def find_config() -> Path | None:
     setting = os.environ.get(CONFIG_VARIABLE)
     if setting:
         if not Path(setting).is_file():
-            raise ConfigError(
-                f"{CONFIG_VARIABLE}={setting}: no such file. Make it, or unset the variable."
-            )
+            raise CONFIG_MISSING(variable=CONFIG_VARIABLE, path=setting)
         return Path(setting)
     return Path(CONFIG_NAME) if setting is None and Path(CONFIG_NAME).is_file() else None
 
@@ -170,7 +169,7 @@ class _Top(TomlTable):
         keys = [field.name for field in fields(SeriesConfig)]
         if self.place or suggest_nearest(key, allowed) or not (near := suggest_nearest(key, keys)):
             return super().unknown_key_message(key, allowed)
-        return f"is no key here. {'' if key in keys else f'{near} '}It goes under [series]."
+        return f"unknown key here. {'' if key in keys else f'{near} '}It belongs under [series]."
 
 
 @lru_cache(maxsize=256)
@@ -197,7 +196,7 @@ def _store(table: TomlTable, folder: Path, default: Path) -> Path:
 
 def _of_home(table: TomlTable, key: str, text: str) -> Path:
     """Return a path with `~` expanded; add a problem for an invalid path."""
-    wrong = "no path can hold a NUL character." if "\0" in text else ""
+    wrong = "a path cannot contain a NUL character." if "\0" in text else ""
     try:
         path = Path(text).expanduser()
     except RuntimeError as error:
@@ -222,7 +221,7 @@ def _address(table: TomlTable, key: str, text: str) -> Path:
     try:
         return parse_path(text)
     except UnreadableSourceError as error:
-        table.add_problem(key, f"holds {error}")
+        table.add_problem(key, f"has an invalid address: {error}")
     return Path(text)
 
 
@@ -245,7 +244,7 @@ def _texts(table: TomlTable, key: str) -> tuple[str, ...]:
     values = table.take(key, list, [])
     wrong = [value for value in values if not isinstance(value, str) or not value]
     if wrong:
-        table.add_problem(key, f"holds {wrong[0]!r}: write texts in quotes.")
+        table.add_problem(key, f"has {wrong[0]!r}: write texts in quotes.")
     return tuple(value for value in values if value not in wrong)
 
 
@@ -330,7 +329,7 @@ def _facts(table: TomlTable, path: Path, folder: Path) -> PathFacts:
     facts: list[Fact] = []
     named = {name: value for name, value in table.values.items() if name != "paths"}
     if not named:
-        table.problems.append(f"{table.place}holds no fact: add one, for example gpus = 8.")
+        table.problems.append(f"{table.place}has no fact: add one, for example gpus = 8.")
     for name, value in named.items():
         facts += _fact(table, name, value, f"sidecar:{path.name}", folder)
     return PathFacts(patterns=patterns, facts=tuple(facts), place=table.place)

@@ -265,7 +265,7 @@ def _with_samples(of_all_ranks: int, firsts: Sequence[int], frame: pl.DataFrame)
         pl.when(has_count).then(consumed).alias("consumed_samples"),
         pl.when(is_first).then(consumed // pl.col("step")).alias("samples"),
         pl.when(~has_count).then(RATE_COLUMN).alias(RATE_COLUMN),
-        pl.when(has_count & pl.col(RATE_COLUMN).is_not_null())
+        pl.when(has_count & pl.col(RATE_COLUMN).is_finite())  # JSON has no NaN
         .then(pl.concat_str(fields))
         .otherwise("extra")
         .alias("extra"),

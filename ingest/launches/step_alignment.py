@@ -459,8 +459,13 @@ def has_micro_steps(count: int) -> pl.Expr:
     return pl.col("extra").str.contains(printed, literal=True).fill_null(value=False)
 
 
-def _extra_with_rate(rate: float, extra: str | None) -> str:
-    """Return `extra` with the rate of a micro-step, which is not the step's rate."""
+def _extra_with_rate(rate: float | None, extra: str | None) -> str | None:
+    """Return `extra` with the rate of a micro-step, which is not the step's rate.
+
+    A rate that is no finite number is left out: JSON has no NaN, and no reader uses it.
+    """
+    if rate is None or not math.isfinite(rate):
+        return extra
     return json.dumps(json.loads(extra or "{}") | {"micro_step_samples_per_second": rate})
 
 

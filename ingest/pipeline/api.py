@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from ..core.errors import UnreadableSourceError
 from ..core.paths import parse_path
 from ..detect.detection import FormatChoice
 from ..detect.format_lookup import load_format_catalog
@@ -15,6 +14,7 @@ from ..facts.facts import facts_from_values
 from ..formats.launch_view import Fact
 from ..store.store import Store, Tables
 from .ingest_run import SINGLE_PROCESS, Outcome, ingest_paths
+from .messages import LOGS_FAILED, NO_LOG_FOUND, NO_LOG_GIVEN
 
 __all__ = ["ingest_logs", "read_logs"]
 
@@ -56,7 +56,7 @@ def ingest_logs(  # noqa: PLR0913 - each is an option of the command
     wrong = [argument for argument in arguments if not isinstance(argument, (str, Path))]
     if wrong or not arguments:
         what = f"{wrong[0]!r} is no path" if wrong else "no path"
-        raise UnreadableSourceError(f"{what}: give each log as an argument, 'a.log', 'b.log'.")
+        raise NO_LOG_GIVEN(what=what)
     format_choice = (
         log_formats
         if isinstance(log_formats, FormatChoice)
@@ -95,17 +95,21 @@ def read_logs(
     [tokens/s/GPU], logged_tflops [TFLOP/s/GPU]: `logged_*` are figures that the log printed.
 
     Raises UnreadableSourceError if a log is unreadable or no log is found; then no table is
-    returned. Raises FactError and FormatFileError as `ingest_logs`, StoreError if the disk is full.
+    returned, and `kind` is that of the only unreadable log. Raises FactError and FormatFileError
+    as `ingest_logs`, StoreError if the disk is full.
 
     >>> read_logs("titan.log", "xtuner.log", facts={"gpus": 8})["steps"]
     """
     with TemporaryDirectory(prefix="fairmfu-") as folder:
         store = Store(Path(folder))
         outcomes = ingest_logs(store, *paths, facts=facts, log_formats=log_formats, strict=strict)
-        failed = [outcome.message for outcome in outcomes if outcome.status == "failed"]
+        failed = [outcome for outcome in outcomes if outcome.status == "failed"]
         if failed:
-            raise UnreadableSourceError("\n".join(failed))
+            error = LOGS_FAILED(messages="\n".join(outcome.message for outcome in failed))
+            if len(failed) == 1:
+                error.kind = failed[0].kind
+            raise error
         if not any(outcome.status in ("read", "known") for outcome in outcomes):
             names = ", ".join(map(str, paths))
-            raise UnreadableSourceError(f"{names}: no log of a known framework.")
+            raise NO_LOG_FOUND(names=names)
         return store.tables()

@@ -16,12 +16,14 @@ from typing import Any, Final, NamedTuple
 from ..core.errors import (
     ClusterError,
     FairmfuError,
-    ReadingFaultError,
+    NoteKind,
     UnknownFormatError,
     UnreadableSourceError,
+    describe_fault,
     explain_read_error,
 )
 from ..core.faults import FAULTS
+from ..core.messages import READING_FAULT, UNREADABLE_FILE
 from ..core.paths import as_remote, parse_path, request_cache
 from ..core.spill import LogTables, Spool, collect_rows, iterate_frames
 from ..decode.line_reader import STDIN_PATH, hash_content
@@ -49,6 +51,25 @@ from ..store.catalogue import OutdatedSource
 from ..store.store import FileMark, FileRemark, KnownFile, KnownFolders, Store
 from ..workers.local_engine import LocalEngine
 from . import rotation
+from .messages import (
+    COPY_INSTEAD,
+    EMPTIED_LOG,
+    FEWER_STEPS,
+    FORCED_FORMAT_UNKNOWN,
+    GROWING,
+    KNOWN,
+    KNOWN_COPY,
+    MOVED_LOG,
+    NAME_NOT_UTF8,
+    OTHER_RUN,
+    OVERWRITTEN_LOG,
+    ROTATED_LOG,
+    SKIPPED_BY_NAME,
+    STORED_WITH_OTHER_FORMAT,
+    UNREAD_LINES_REFUSED,
+    UNREADABLE_COMPANION,
+    UNWRITTEN_FILE,
+)
 
 MTIME_SETTLE_NS: Final = 2_000_000_000
 """Age below which a modification time is not trusted [ns]: the file may change again without a
@@ -83,6 +104,7 @@ class Outcome(NamedTuple):
     message: for a read file, news about an earlier run, or that more lines will follow.
     urgent: a read or known file that needs attention.
     cost: for a read file, one sentence about the reading.
+    kind: identifier of the message.
     """
 
     given: str
@@ -94,6 +116,17 @@ class Outcome(NamedTuple):
     other_lines: int = 0
     urgent: bool = False
     cost: str = ""
+    kind: str = ""
+
+    @classmethod
+    def of_error(cls, given: str, status: str, error: FairmfuError) -> Outcome:
+        """Return the outcome of a file that was not read."""
+        return cls(given, status, str(error), kind=error.kind)
+
+    @classmethod
+    def of_note(cls, given: str, status: str, note: NoteKind, **fields: object) -> Outcome:
+        """Return the outcome of a file with a note about it."""
+        return cls(given, status, note.words(**fields), kind=note.identifier)
 
     @property
     def path(self) -> Path:
@@ -104,7 +137,7 @@ class Outcome(NamedTuple):
     def skipped_message(self) -> str:
         """Message for a file skipped for the first time."""
         why = self.message.removeprefix(f"{self.path}: ").partition("\n")[0]
-        return f"{self.path}: passed over, {why}"
+        return f"{self.path}: skipped: {why}"
 
 
 class _Stood(NamedTuple):
@@ -197,37 +230,33 @@ class _Job:
         except UnknownFormatError as error:
             is_stored = any(source.path == log_file.identity for source in self.again.values())
             if log_file.named or error.recognised or is_stored:
-                return Outcome(log_file.path, "failed", str(error))
+                return Outcome.of_error(log_file.path, "failed", error)
             if log_file.identity in self.stored_paths:
-                return Outcome(log_file.path, "failed", f"{log_file.path}: {OVERWRITTEN_LOG_NOTE}")
+                overwritten = OVERWRITTEN_LOG(path=log_file.path)
+                return Outcome.of_error(log_file.path, "failed", overwritten)
             self.remember_none(log_file)
-            return Outcome(log_file.path, "passed", str(error))
+            return Outcome.of_error(log_file.path, "passed", error)
         except ClusterError:
             raise
-        except FairmfuError as error:
-            why = str(error)
-        except OSError as error:
-            why = f"{log_file.path}: {explain_read_error(error)}"
         except FAULTS as error:
-            why = str(ReadingFaultError(log_file.path, error))
-        return Outcome(log_file.path, "failed", why)
+            return Outcome.of_error(log_file.path, "failed", _failure(log_file.path, error))
 
     def _take(self, log_file: LogFile) -> Outcome:
         if log_file.error:
-            raise UnreadableSourceError(log_file.error)
+            raise log_file.error
         mark = self._same_as(log_file)
         if mark is not None and self._before(mark.sha256, log_file) is None:
             if not mark.sha256:
                 return Outcome(log_file.path, "passed", "")
             if not self.options.flag_facts and self._given_as_before(log_file, mark.beside):
                 self.left_alone.append(mark)
-                return Outcome(log_file.path, "unchanged", "known already")
+                return Outcome.of_note(log_file.path, "unchanged", KNOWN)
         if self._is_unwritten(log_file):
             self.remember_none(log_file)
-            return Outcome(log_file.path, "passed", f"{log_file.path}: the file is empty.")
+            return Outcome.of_note(log_file.path, "passed", UNWRITTEN_FILE, path=log_file.path)
         path = parse_path(log_file.path)
         if path != STDIN_PATH and not log_file.size and log_file.identity in self.stored_paths:
-            raise UnreadableSourceError(f"{path}: {EMPTIED_LOG_NOTE}")
+            raise EMPTIED_LOG(path=path)
         sha256 = mark.sha256 if mark else self._content(log_file, path)
         before = self._before(sha256, log_file)
         if sha256 not in self.known or before is not None:
@@ -276,7 +305,8 @@ class _Job:
     def _see(self, log_file: LogFile, path: Path, sha256: str) -> Outcome:
         before = self.stood().get(sha256) if self.options.format_choice.wanted else None
         if before is not None and before.log_format not in self.options.format_choice.wanted:
-            return Outcome(log_file.path, "failed", _read_otherwise(path, before.log_format))
+            stored_as = STORED_WITH_OTHER_FORMAT(path=path, name=before.log_format)
+            return Outcome.of_error(log_file.path, "failed", stored_as)
         stored = self.known[sha256]
         beside = self._beside(log_file, path)
         here, given = stored == log_file.identity, []
@@ -289,9 +319,10 @@ class _Job:
             )
         )
         self._remember(log_file, sha256, beside)
-        ignored = bool(given) and not here
-        known = _known_as(log_file.identity, stored) + MOVED_LOG_NOTE * ignored
-        return Outcome(log_file.path, "known", known, urgent=ignored)
+        if given and not here:
+            moved = Outcome.of_note(log_file.path, "known", MOVED_LOG, stored=stored)
+            return moved._replace(urgent=True)
+        return _known_as(log_file.path, log_file.identity, stored)
 
     def _read(self, log_file: LogFile, path: Path, before: OutdatedSource | None) -> Outcome:
         """Read a file; before: the stored source of the same content, if any."""
@@ -327,8 +358,7 @@ class _Job:
         with suppress(FileNotFoundError):  # moved meanwhile: all rows were read
             is_local = path != STDIN_PATH and as_remote(path) is None
             if is_local and stat_file(path)[:5] != log_file[:5]:
-                grew = f"{path}: read while it was being written; the rest comes next time"
-                return done._replace(message=grew)
+                return done._replace(message=GROWING.words(path=path), kind=GROWING.identifier)
         self._remember(log_file, sha256, beside)
         return done
 
@@ -343,7 +373,7 @@ class _Job:
             return self.options.format_choice
         forced = before.forced if before else self._forced_as(log_file, path)
         if unknown := sorted(forced - self.options.format_choice.names):
-            raise UnreadableSourceError(_forced_as_unknown(path, unknown[0]))
+            raise FORCED_FORMAT_UNKNOWN(path=path, name=unknown[0])
         return self.options.format_choice.only(forced) if forced else self.options.format_choice
 
     def _forced_as(self, log_file: LogFile, path: Path) -> frozenset[str]:
@@ -417,8 +447,8 @@ class _Job:
         for name, _, size, _ in log_file.around.shared.marks:
             path = parse_path(log_file.around.folder) / name
             if size >= 0 and as_remote(path) is None and (why := given.companion_problem(path)):
-                message = f"{path}: {why}. The logs beside it have no facts of it"
-                self.report(Outcome(str(path), "passed", message))
+                fields = {"path": path, "why": why}
+                self.report(Outcome.of_note(str(path), "passed", UNREADABLE_COMPANION, **fields))
 
     def _formats(self) -> str:
         self.formats = self.formats or _formats(self.options.format_choice)
@@ -536,11 +566,12 @@ def ingest_paths(  # noqa: PLR0913 - each is an option of the command
     if (first := next(files, None)) is not None:
         job = _job(store, options, engine, again, report)
         outcomes = _taken(job, chain([first], files), store, folders, walk.whole)
-    unchanged = list(map(Outcome, walk.unchanged, repeat("unchanged"), repeat("known already")))
+    alike = Outcome.of_note("", "unchanged", KNOWN)[1:]
+    unchanged = list(map(Outcome, walk.unchanged, *map(repeat, alike)))
     for outcome in unchanged:
         report(outcome)
     if walk.unlisted and any(outcome.status == "read" for outcome in outcomes):
-        report(Outcome(walk.unlisted[0], "unlisted", _unlisted(walk.unlisted)))
+        report(_unlisted(walk.unlisted))
     return outcomes + unchanged
 
 
@@ -591,13 +622,11 @@ def find_outdated_logs(
     for source in store.outdated_sources().values():
         path = source.path
         if path == str(STDIN_PATH):
-            reasons.append("one came through a pipe: give it once more")
+            reasons.append("one log came through a pipe: pipe it again")
         elif (name := _untried(source, format_choice)) is not None:
-            reasons.append(
-                f"{path}: {name} is no format that is known here: give it by --log-format"
-            )
+            reasons.append(f"{path}: unknown format {name}: give it with --log-format")
         elif is_missing_file(path):
-            reasons.append(f"{path}: it is gone")
+            reasons.append(f"{path}: the file is gone")
         else:
             readable.append(parse_path(path))
     return readable, reasons
@@ -656,10 +685,8 @@ def _taken(
 
 def _has_lost(log_file: LogFile, outcome: Outcome) -> bool:
     """Return whether a folder's file was a log, and has no log lines now."""
-    lost = outcome.status == "failed" and outcome.message.endswith(
-        (EMPTIED_LOG_NOTE, OVERWRITTEN_LOG_NOTE)
-    )
-    return lost and not log_file.named
+    kinds = EMPTIED_LOG.identifier, OVERWRITTEN_LOG.identifier
+    return outcome.status == "failed" and outcome.kind in kinds and not log_file.named
 
 
 def _tell_of_lost(
@@ -678,9 +705,8 @@ def _tell_of_lost(
     for index, log_file in lost.items():
         if moved_to := elsewhere.get(log_file.identity):
             path = outcomes[index].path
-            outcomes[index] = Outcome(
-                log_file.path, "passed", f"{path}: {ROTATED_LOG_PREFIX}{moved_to}."
-            )
+            fields = {"path": path, "moved_to": moved_to}
+            outcomes[index] = Outcome.of_note(log_file.path, "passed", ROTATED_LOG, **fields)
             job.remember_none(log_file)
         job.report(outcomes[index])
     store.add((), (), list(job.marks.values()))
@@ -730,70 +756,34 @@ def _settled(
 def _remarked(outcome: Outcome, remark: FileRemark) -> Outcome:
     """Return the outcome with the store's remark on its file."""
     path = outcome.path
+    known = _known_as(outcome.given, file_identity(path), remark.known_as)
     if remark.kind == "known":
-        return Outcome(outcome.given, "known", _known_as(file_identity(path), remark.known_as))
+        return known
     if remark.known_as:
-        known = _known_as(file_identity(path), remark.known_as)
-        return outcome._replace(message=f"{known}; the earlier run of {path} is kept")
+        return _noted(outcome, COPY_INSTEAD, known=known.message, path=path)
     if remark.kind == "less":
-        return outcome._replace(message=f"{path} {FEWER_STEPS_NOTE}", urgent=True)
-    return outcome._replace(message=f"{path} holds another run now; the earlier one is kept")
+        return _noted(outcome, FEWER_STEPS, path=path)._replace(urgent=True)
+    return _noted(outcome, OTHER_RUN, path=path)
 
 
-def _forced_as_unknown(path: Path, name: str) -> str:
-    return (
-        f"{path}: it grew since it was read with --log-format {name}, which is no format that is "
-        f"known here; what was read of it stays. Give its file by --log-format, or lay it into "
-        "the folder of formats."
-    )
+def _noted(outcome: Outcome, note: NoteKind, **fields: object) -> Outcome:
+    return outcome._replace(message=note.words(**fields), kind=note.identifier)
 
 
-def _read_otherwise(path: Path, before: str) -> str:
-    return (
-        f"{path}: its content is stored already, as read with {before}. --log-format is for what "
-        "is new to a store: give another --store, or leave --log-format out."
-    )
+def _known_as(given: str, identity: str, stored: str) -> Outcome:
+    """Return the outcome of known content; stored: path of its source."""
+    if stored == identity:
+        return Outcome.of_note(given, "known", KNOWN)
+    return Outcome.of_note(given, "known", KNOWN_COPY, stored=stored)
 
 
-MOVED_LOG_NOTE: Final = (
-    " though that file is gone. Those beside this one are not: for them, fairmfu remove its run, "
-    "and ingest it again"
-)
-"""Note on a moved log with facts from files next to it."""
-
-
-EMPTIED_LOG_NOTE: Final = (
-    "the file is empty, and was a log. What was read is kept: restore or delete it."
-)
-OVERWRITTEN_LOG_NOTE: Final = (
-    "no line of it is of a known format, and it was a log. What was read is kept: restore or "
-    "delete it."
-)
-ROTATED_LOG_PREFIX: Final = "no log any more; what it held stands in "
-FEWER_STEPS_NOTE: Final = (
-    "holds fewer steps of its run than were read before, which are kept. Where they are not to "
-    "count, fairmfu remove the run, and ingest the log again"
-)
-"""Notes on a log without content, one overwritten, the same if the content was moved, and one with
-fewer steps.
-"""
-
-
-def _known_as(path: str, stored: str) -> str:
-    if stored == path:
-        return "known already"
-    return f"known already: same content as {stored}; its facts are used"
-
-
-def _unlisted(paths: Sequence[str]) -> str:
-    """Return one message for all files skipped for their names."""
+def _unlisted(paths: Sequence[str]) -> Outcome:
+    """Return one outcome for all files skipped for their names."""
     names = ", ".join(Path(path).name for path in paths[:MAX_TOLD_NAMES])
     more = f" and {len(paths) - MAX_TOLD_NAMES:,} more" if len(paths) > MAX_TOLD_NAMES else ""
     count = "1 file" if len(paths) == 1 else f"{len(paths):,} files"
-    return (
-        f"{count} of folders not opened, for their names are of no logs: {names}{more}. "
-        "To read one, give it by name."
-    )
+    fields = {"count": count, "names": names + more}
+    return Outcome.of_note(paths[0], "unlisted", SKIPPED_BY_NAME, **fields)
 
 
 def _found(paths: Iterable[Path], walk: FileWalk) -> Iterator[LogFile]:
@@ -802,7 +792,7 @@ def _found(paths: Iterable[Path], walk: FileWalk) -> Iterator[LogFile]:
         try:
             yield from map(_with_a_name, walk.of(path))
         except UnreadableSourceError as error:
-            yield _with_a_name(LogFile(str(path), "", error=str(error)))
+            yield _with_a_name(LogFile(str(path), "", error=error))
 
 
 def _with_a_name(log_file: LogFile) -> LogFile:
@@ -811,7 +801,7 @@ def _with_a_name(log_file: LogFile) -> LogFile:
         log_file.path.encode()
     except UnicodeEncodeError:
         path = os.fsencode(log_file.path).decode(errors="backslashreplace")
-        error = f"{path}: its name is not UTF-8, so no table can hold it. Rename it."
+        error = NAME_NOT_UTF8(path=path)
         return LogFile(path, path, named=log_file.named, around=log_file.around, error=error)
     return log_file
 
@@ -831,6 +821,15 @@ def _regexes(log_format: LogFormat) -> list[str]:
     return steps + facts + [line.regex for line in log_format.events]
 
 
+def _failure(path: str, error: BaseException) -> FairmfuError:
+    """Return the error of a failed reading, with a kind."""
+    if isinstance(error, OSError):
+        return UNREADABLE_FILE(path=path, why=explain_read_error(error))
+    if isinstance(error, FairmfuError):
+        return error
+    return READING_FAULT(path=path, fault=describe_fault(error))
+
+
 def _outcome(
     path: Path, row: Mapping[str, Any], read: LogRows | LogTables, *, strict: bool
 ) -> Outcome:
@@ -838,11 +837,14 @@ def _outcome(
     counts["cost"] = _cost(row)
     if strict and row["unread_lines"]:
         first = _first_unread(read)
-        message = (
-            f"{path}:{first['line']}: {first['reason']}: {first['text'][:120]!r}. "
-            f"{row['unread_lines']} such lines; without --strict the rest is read."
+        refused = UNREAD_LINES_REFUSED(
+            path=path,
+            line=first["line"],
+            reason=first["reason"],
+            text=first["text"][:120],
+            count=row["unread_lines"],
         )
-        return Outcome(str(path), "failed", message, **counts)
+        return Outcome.of_error(str(path), "failed", refused)._replace(**counts)
     return Outcome(str(path), "read", "", **counts)
 
 
@@ -853,7 +855,7 @@ def _cost(row: Mapping[str, Any]) -> str:
     return (
         f"{row['bytes'] / 1e6:,.1f} MB in {row['read_s']:.2f} s ({row['read_mb_per_s']:.1f} MB/s); "
         f"{row['lines']:,} lines: {row['block_lines']:,} many at once, "
-        f"{row['cached_lines']:,} from the cache, {row['regex_lines']:,} one by one by regexes; "
+        f"{row['cached_lines']:,} from the cache, {row['regex_lines']:,} one by one; "
         f"{row['other_lines']:,} match no pattern"
     )
 

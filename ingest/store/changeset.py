@@ -18,7 +18,6 @@ from typing import Any, Final, NamedTuple
 
 import polars as pl
 
-from ..core.errors import StoreError
 from ..core.schema import frame_schema
 from ..core.spill import (
     LogTables,
@@ -28,6 +27,7 @@ from ..core.spill import (
     collect_rows,
     iterate_frames,
 )
+from .messages import RUN_ID_TAKEN
 
 Tables = dict[str, pl.DataFrame]
 LOG_TABLES: Final = ("sources", "runs", "facts", "steps", "events", "unread")
@@ -285,9 +285,7 @@ class Changeset:
                 self.owner[run_id] = source
                 return run_id
         other = self.owner[run].path
-        raise StoreError(
-            f"{source.path} and {other}: a run of both has the id {run}. Give one another --store."
-        )
+        raise RUN_ID_TAKEN(path=source.path, other=other, run=run)
 
     def _carry(self, stale: Sequence[StoredSource], source: StoredSource) -> None:
         """Pass facts given by hand from replaced runs on to their successors."""

@@ -13,7 +13,7 @@ from . import parquet_parts, staged_parts
 from .local_backend import StoreBackend, sha256_of_file
 from .store import CATALOGUE_NAME, Store
 
-REBUILD_HINT: Final = "Make it anew with: fairmfu rebuild"
+REBUILD_HINT: Final = "Rebuild it with: fairmfu rebuild"
 CLEANUP_HINT: Final = "The next write deletes it"
 LINE_COUNT_COLUMNS: Final = (
     "step_lines",
@@ -53,10 +53,8 @@ def examine_store(store: Store) -> list[Finding]:
         ]
     findings = [*_parts(store.shelf, held.live), *_astray(store, held.dead)]
     if store.behind():
-        what = (
-            f"{store.path}: the last batch is stored, and its writer was killed before it said so"
-        )
-        findings.append(Finding(is_harmful=False, what=what, remedy="The next write takes it up"))
+        what = f"{store.path}: the last batch is stored and not listed: its writer was killed"
+        findings.append(Finding(is_harmful=False, what=what, remedy="The next write lists it"))
     elif not any(finding.is_harmful for finding in findings):
         findings += _of_catalogue(store)
     return sorted(findings, key=lambda finding: not finding.is_harmful)
@@ -78,26 +76,24 @@ def _parts(shelf: StoreBackend, live: list[parquet_parts.ParquetPart]) -> Iterat
             with shelf.open(part.path) as file:
                 is_same = sha256_of_file(file) == part.sha256
         except FileNotFoundError:
-            yield _harm(f"{path}: the part is gone, {part.rows:,} rows with it", again)
+            yield _harm(f"{path}: the part is gone, with {part.rows:,} rows", again)
             continue
         if not is_same:
-            what = (
-                f"{path}: the part is not what was written ({part.rows:,} rows; checksum differs)"
-            )
+            what = f"{path}: the part differs from what was written ({part.rows:,} rows; checksum)"
             yield _harm(what, again)
 
 
 def _astray(store: Store, dead: set[str]) -> Iterator[Finding]:
     for path in store.stray_files():
-        what, todo = "of a batch that was broken off; none of its rows is missing", CLEANUP_HINT
+        what, todo = "left by an interrupted write; no rows are missing", CLEANUP_HINT
         if path in dead:
-            what = "merged into a larger part, kept a while for readers"
+            what = "merged into a larger part, and kept a while for readers"
         elif staged_parts.may_still_be_listed(store.shelf, path):
-            what = "of a cluster that reads logs now, or was broken off"
-            todo = "A write a day after it was written deletes it, if it was not stored by then"
+            what = "written by a cluster that still reads logs, or was interrupted"
+            todo = "If it is not stored within a day, the next write deletes it"
         yield Finding(is_harmful=False, what=f"{store.shelf.at(path)}: {what}", remedy=todo)
     for file in sorted(store.home.glob(f"{CATALOGUE_NAME}.*")):
-        what = f"{file}: a catalogue in the making, or of a writer that was killed"
+        what = f"{file}: a catalogue that is being written, or left by a killed writer"
         yield Finding(is_harmful=False, what=what, remedy=CLEANUP_HINT)
 
 
@@ -106,23 +102,23 @@ def _lines(store: Store) -> Iterator[Finding]:
     sources = store.table("sources")
     wrong = sources.filter(pl.col("lines") != pl.sum_horizontal(LINE_COUNT_COLUMNS))
     for path, lines in wrong.select("path", "lines").iter_rows():
-        what = f"{path}: its {lines:,} lines and their kinds do not add up"
-        yield _harm(what, "Forget its runs with fairmfu remove, and ingest it again")
+        what = f"{path}: the counts of its kinds of lines do not add up to {lines:,}"
+        yield _harm(what, "Remove its runs with fairmfu remove, and ingest it again")
 
 
 def _read_before(store: Store) -> Iterator[Finding]:
     """Check that today's readers would read all sources in the same way."""
     if before := [source.path for source in store.outdated_sources().values()]:
         of = f"{before[0]}" + (f" and {len(before) - 1:,} more logs" if before[1:] else "")
-        what = f"{of}: read by an earlier fairmfu, and read otherwise now, so figures may be wrong"
-        yield Finding(is_harmful=False, what=what, remedy="Read anew with: fairmfu ingest --again")
+        what = f"{of}: read by an earlier fairmfu that parsed differently: figures may be wrong"
+        yield Finding(is_harmful=False, what=what, remedy="Read again with: fairmfu ingest --again")
 
 
 def _against_parts(store: Store) -> Iterator[Finding]:
     """Check that the catalogue agrees with the parts."""
     for table, (stored, replayed) in store.compare_with_parts().items():
         if not stored.equals(replayed):
-            what = f"{store.path}: the catalogue's {table} are not those of the parts"
+            what = f"{store.path}: the catalogue's {table} differ from those of the parts"
             yield _harm(f"{what} ({stored.height:,} and {replayed.height:,} rows)", REBUILD_HINT)
 
 

@@ -17,7 +17,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import IO, Final
 
-from ..core.errors import StoreError, explain_write_error
+from ..core.errors import explain_write_error
+from .messages import NOT_WRITABLE, STORE_LOCKED
 
 LOCK_NAME: Final = "writer.lock"
 DEFAULT_PATIENCE_S: Final = 30.0
@@ -53,7 +54,7 @@ def _opened(path: Path, option: str) -> IO[str]:
         return path.open("a+", encoding="utf-8")
     except OSError as error:
         why, todo = explain_write_error(error, option)
-        raise StoreError(f"{path.parent}: {why}. {todo}") from error
+        raise NOT_WRITABLE(folder=path.parent, why=why, remedy=todo) from error
 
 
 def _acquire(
@@ -66,9 +67,8 @@ def _acquire(
     deadline, announced = time.monotonic() + patience_s, False
     while not _taken(lock):
         if time.monotonic() >= deadline:
-            raise StoreError(
-                f"{folder}: {_holder(lock)} is writing there and did not end within "
-                f"{patience_s:g} s. Wait for it to end, or give another {option}."
+            raise STORE_LOCKED(
+                folder=folder, holder=_holder(lock), patience_s=patience_s, option=option
             )
         if not announced:
             on_wait(f"{folder}: {_holder(lock)} is writing there; waiting up to {patience_s:g} s")

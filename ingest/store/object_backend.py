@@ -16,9 +16,9 @@ from pathlib import Path
 from secrets import token_hex
 from typing import IO, Any, Final
 
-from ..core.errors import StoreError
 from ..core.paths import URL_SEPARATOR, open_filesystem, translated_store_errors
 from .local_backend import BatchConflictError, StoreBackend
+from .messages import UNSAFE_PROTOCOL
 
 CACHE_VARIABLE: Final = "FAIRMFU_CACHE"
 """Environment variable for the folder of local catalogues; default: the user's cache folder."""
@@ -39,10 +39,10 @@ class ObjectBackend(StoreBackend):
     def __init__(self, address: str) -> None:
         """Raise StoreError if the protocol lets two machines overwrite each other."""
         if (protocol := address.partition(URL_SEPARATOR)[0]) not in CONDITIONAL_PUT_PROTOCOLS:
-            raise StoreError(
-                f"{address}: a store cannot lie at {protocol}{URL_SEPARATOR}, where two machines "
-                f"that write at once may overwrite each other. Give a folder, or an address of: "
-                f"{', '.join(CONDITIONAL_PUT_PROTOCOLS)}."
+            raise UNSAFE_PROTOCOL(
+                address=address,
+                protocol=f"{protocol}{URL_SEPARATOR}",
+                protocols=", ".join(CONDITIONAL_PUT_PROTOCOLS),
             )
         self.address = address
         super().__init__(_home(address))

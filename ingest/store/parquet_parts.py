@@ -31,6 +31,7 @@ from ..core.errors import StoreError
 from ..core.schema import SCHEMA_VERSION
 from ..core.spill import CHUNK_ROWS, StreamedRows, TableRows, collect_rows
 from .local_backend import StoreBackend, sha256_of_file, sync_to_disk
+from .messages import DAMAGED_PART, PART_DENIED, PART_OF_OTHER_SCHEMA
 
 PARTS_FOLDER: Final = "parts"
 RECORD_TABLE: Final = "batch"
@@ -297,13 +298,8 @@ def damaged_part_error(
 ) -> StoreError:
     """Return the error for an unreadable part, with a remedy."""
     if isinstance(error, PermissionError):
-        return StoreError(
-            f"{backend.at(path)}: permission denied. Ask its owner for the right to read the store."
-        )
-    return StoreError(
-        f"{backend.at(path)}: this part is gone or damaged. Say what is left with: fairmfu doctor; "
-        "or ingest the logs again into a new --store."
-    )
+        return PART_DENIED(path=backend.at(path))
+    return DAMAGED_PART(path=backend.at(path))
 
 
 def has_any_batch(backend: StoreBackend) -> bool:
@@ -368,9 +364,7 @@ def _ours(shelf: StoreBackend, path: str, marks: Mapping[str, str]) -> dict[str,
     """Return the metadata of a part. Raises StoreError on another schema."""
     schema = marks.get(f"{METADATA_PREFIX}schema")
     if schema != SCHEMA_VERSION:
-        raise StoreError(
-            f"{shelf.at(path)}: written with schema {schema}, this program reads {SCHEMA_VERSION}."
-        )
+        raise PART_OF_OTHER_SCHEMA(path=shelf.at(path), schema=schema, readable=SCHEMA_VERSION)
     return {key.removeprefix(METADATA_PREFIX): value for key, value in marks.items()}
 
 

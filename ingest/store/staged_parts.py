@@ -15,9 +15,9 @@ from typing import Final
 
 import polars as pl
 
-from ..core.errors import StoreError
 from ..core.spill import ChainedRows, SlicedRows, StreamedRows, TableRows, chain_rows
 from .local_backend import StoreBackend
+from .messages import STAGED_PART_LOST
 from .parquet_parts import (
     PARTS_FOLDER,
     ROW_GROUP_ROWS,
@@ -54,10 +54,7 @@ class StagedPart:
     def assign_to_batch(self, batch: int) -> ParquetPart:
         """Return the part with its batch number. Raises StoreError if the file is gone."""
         if not self.is_visible():
-            raise StoreError(
-                f"{self.shelf.at(self.part.path)}: a worker wrote this part, and it is gone before "
-                "it was taken. Run it again: nothing of its logs was stored."
-            )
+            raise STAGED_PART_LOST(path=self.shelf.at(self.part.path))
         return replace(self.part, first_batch=batch, last_batch=batch)
 
     def slices(self, first: int, height: int) -> Iterator[pl.DataFrame]:

@@ -41,6 +41,23 @@ from . import catalogue, compaction, lock, parquet_parts
 from .catalogue import FILE_MARK_SCHEMA, Connection, OutdatedSource
 from .changeset import FileMark, FileRemark, KnownFile, Tables
 from .local_backend import WRITING_SUFFIX, BatchConflictError, StoreBackend, sync_to_disk
+from .messages import (
+    CATALOGUE_LOST,
+    NO_SELECT,
+    NO_STORE,
+    OTHER_SCHEMA,
+    OUTDATED_CATALOGUE,
+    QUERY_FAILED,
+    QUERY_OF_FILES,
+    RECORDS_LOST,
+    STORE_PATH_PATTERN,
+    UNREADABLE_CATALOGUE,
+    UNREADABLE_PARTS,
+    UNREADABLE_STORE,
+    UNSUPPORTED_TYPE,
+    WRITE_CONFLICTS,
+    WRITE_FAILED,
+)
 from .parquet_parts import ParquetPart
 from .run_quirks import with_quirks
 from .transactions import BatchScope, StoreWriter, live_paths, replay_parts
@@ -121,10 +138,7 @@ class Store:
         path = _named(path) if isinstance(path, str) else path
         self.shelf = _shelf_of(path)
         if GLOB_CHARACTERS.search(self.shelf.at("")):
-            raise StoreError(
-                f"{path}: a store's path may not hold * ? [ or ]: its parts are read by pattern. "
-                "Give another --store."
-            )
+            raise STORE_PATH_PATTERN(store=path)
         self.path = path
         self.home = self.shelf.home
         self.patience_s = patience_s
@@ -386,20 +400,14 @@ class Store:
             try:
                 statements = con.extract_statements(sql)
                 if len(statements) != 1 or statements[0].type != duckdb.StatementType.SELECT:
-                    raise StoreError("query takes one SELECT statement: a store is read-only here.")
+                    raise NO_SELECT()  # noqa: RSE102 - a kind
                 result: pl.DataFrame = con.sql(sql).pl()
             except duckdb.PermissionException as error:
-                raise StoreError(
-                    "query reads the tables of the store, and no other file or address. "
-                    f"{_first_line(error)}"
-                ) from error
+                raise QUERY_OF_FILES(error=_first_line(error)) from error
             except duckdb.Error as error:
-                raise StoreError(f"query: {error}") from error
+                raise QUERY_FAILED(error=error) from error
             except pl.exceptions.PolarsError as error:
-                raise StoreError(
-                    "query: a column of the result has a type that is not read, as the difference "
-                    "of two times has. Cast it, to seconds with epoch(…), or to text with ::text."
-                ) from error
+                raise UNSUPPORTED_TYPE() from error  # noqa: RSE102 - a kind
         return result
 
     def held(self) -> StoreParts:
@@ -451,10 +459,7 @@ class Store:
             try:
                 catalogue.create_views(con, self.shelf, tables, runs)
             except duckdb.Error as error:
-                raise StoreError(
-                    f"{self.path}: a part is gone or damaged ({_first_line(error)}). "
-                    "See: fairmfu doctor"
-                ) from error
+                raise UNREADABLE_PARTS(store=self.path, error=_first_line(error)) from error
             for name, frame in (frames or {}).items():
                 con.register(name, frame)
             yield con
@@ -482,19 +487,14 @@ class Store:
                 con.execute(f"attach {path} as stored (read_only)")
                 con.execute("use stored")
             except duckdb.Error as error:
-                raise StoreError(
-                    f"{self._catalogue}: cannot be read ({error}). "
-                    "Make it anew with: fairmfu rebuild"
-                ) from error
+                raise UNREADABLE_CATALOGUE(path=self._catalogue, error=error) from error
             version = _version(con)
             if version != SCHEMA_VERSION:
                 raise self._other_schema(version)
             try:
                 yield con
             except duckdb.Error as error:
-                raise StoreError(
-                    f"{self.path}: cannot be read ({_first_line(error)}). See: fairmfu doctor"
-                ) from error
+                raise UNREADABLE_STORE(store=self.path, error=_first_line(error)) from error
 
     def _locked_down(self) -> Connection:
         """Start an in-memory database that can reach only the catalogue and the parts."""
@@ -514,24 +514,15 @@ class Store:
 
     def _other_schema(self, version: str | None) -> StoreError:
         schema = "an unknown schema" if version is None else f"schema {version}"
-        return StoreError(
-            f"{self.path}: a store of {schema}, which this program (schema {SCHEMA_VERSION}) does "
-            "not read. Use the version of fairmfu that wrote it."
-        )
+        return OTHER_SCHEMA(store=self.path, schema=schema, readable=SCHEMA_VERSION)
 
     def _lost(self) -> StoreError:
         if self._is_new():
-            return StoreError(
-                f"{self.path}: no store here. Name yours with --store or FAIRMFU_STORE, or "
-                "make one with: fairmfu ingest LOG… --store DIR"
-            )
-        return StoreError(f"{self.path}: the catalogue is gone. Make it anew with: fairmfu rebuild")
+            return NO_STORE(store=self.path)
+        return CATALOGUE_LOST(store=self.path)
 
     def _outrun(self) -> StoreError:
-        return StoreError(
-            f"{self.path}: the catalogue is older than the parts (it was copied, or came from a "
-            "backup). Make it anew with: fairmfu rebuild"
-        )
+        return OUTDATED_CATALOGUE(store=self.path)
 
     def _is_gap_behind(self, batch: int) -> bool:
         """Return whether a catalogue at `batch` cannot catch up: later records are gone."""
@@ -558,7 +549,7 @@ class Store:
             with lock.hold_lock(self.home, patience, self.says):
                 yield
         except (OSError, duckdb.Error, pl.exceptions.ComputeError) as error:
-            raise StoreError(_refused(self.path, error)) from error
+            raise _refused(self.path, error) from error
 
     def _written(self, act: Callable[[StoreWriter], Result]) -> Result:
         """Write, and return the result of `act`; repeat after a conflict."""
@@ -566,10 +557,7 @@ class Store:
             time.sleep(attempt and random.uniform(0, attempt))  # noqa: S311 - spreads retries
             with suppress(BatchConflictError), self._writing() as writer:
                 return act(writer)
-        raise StoreError(
-            f"{self.path}: other machines wrote there {MAX_WRITE_ATTEMPTS} times while this one "
-            "was about to; nothing of it was stored. Run it again."
-        )
+        raise WRITE_CONFLICTS(store=self.path, attempts=MAX_WRITE_ATTEMPTS)
 
     @contextmanager
     def _writing(self) -> Iterator[StoreWriter]:
@@ -643,11 +631,8 @@ class Store:
         parts: dict[str, ParquetPart] = {}
         last = 0
         if not self._has_records() and parquet_parts.has_any_batch(self.shelf):
-            raise StoreError(
-                f"{self.path / parquet_parts.PARTS_FOLDER / parquet_parts.RECORD_TABLE}: the "
-                "records of the batches are gone, and with them which parts count. Bring them "
-                "back, or ingest the logs again into a new --store."
-            )
+            records = self.path / parquet_parts.PARTS_FOLDER / parquet_parts.RECORD_TABLE
+            raise RECORDS_LOST(path=records)
         for record in parquet_parts.read_records(self.shelf, until):
             kept = {} if record.full else parts
             parts = kept | {part.path: part for part in record.parts}
@@ -749,12 +734,12 @@ def _version(con: Connection) -> str | None:
     return None
 
 
-def _refused(store: Path, error: Exception) -> str:
-    """Return a message for a failed write: the reason, and a remedy."""
+def _refused(store: Path, error: Exception) -> StoreError:
+    """Return the error of a failed write: the reason, and a remedy."""
     why, todo = explain_write_error(error, "--store")
     if isinstance(error, duckdb.Error) and "disk" not in why:
         todo = "See: fairmfu doctor"
-    return f"{store}: {why}; what was stored before is whole and can be read. {todo}"
+    return WRITE_FAILED(store=store, why=why, remedy=todo)
 
 
 def _first_line(error: Exception) -> str:

@@ -36,12 +36,10 @@ from ray.exceptions import RayError, RayTaskError
 from ..core.errors import (
     ClusterError,
     FairmfuError,
-    StoreError,
     UnreadableSourceError,
     explain_write_error,
-    reading_error,
 )
-from ..core.faults import FAULTS
+from ..core.faults import FAULTS, reading_error
 from ..core.spill import LogTables, Spool
 from ..decode.line_reader import Chunk
 from ..extract.discovery import LogFile
@@ -64,6 +62,15 @@ from ..store.local_backend import StoreBackend
 from ..store.staged_parts import StagedPart
 from ..vector.block_parser import without_plans
 from ..vector.block_plan import BlockPlan, BlockPlanner
+from .messages import (
+    LOG_NOT_SHARED,
+    NO_CLUSTER,
+    NODE_NOT_WRITABLE,
+    READER_LOST,
+    STORE_NOT_SHARED,
+    VERSIONS_DIFFER,
+    WORKER_LOST,
+)
 
 MAX_RAY_TASK_BYTES: Final = 32 * 1024 * 1024
 MAX_RAY_TASK_FILES: Final = 256
@@ -125,10 +132,7 @@ class RayEngine:
             _look_at(address)
             ray.init(self._address, log_to_driver=False, logging_level=logging.ERROR)
         except (RayError, OSError, RuntimeError, ValueError) as error:
-            raise ClusterError(
-                f"Ray: no cluster at {address or 'this machine'} ({error}). Start one with: ray "
-                "start --head; or give the address of another with --ray-address."
-            ) from error
+            raise NO_CLUSTER(address=address or "this machine", error=error) from error
 
     def reading(self, options: ReadOptions, backend: StoreBackend, spool: Spool) -> RaySession:
         """Return a session for one ingest."""
@@ -159,7 +163,7 @@ class RayEngine:
             yield _result(begun[0])
             begun.popleft()
             if monotonic() - reported_at > PROGRESS_INTERVAL_S:
-                self._says(f"Ray: {done + 1:,} of {len(items):,} pieces of work done")
+                self._says(f"Ray: {done + 1:,} of {len(items):,} tasks done")
                 reported_at = monotonic()
 
 
@@ -202,9 +206,8 @@ class Driver:
     def join(self) -> None:
         """Make this worker act as the driver. Raises ClusterError on another version."""
         if (installed := version("fairmfu")) != self.program:
-            raise ClusterError(
-                f"Ray: {socket.gethostname()} has fairmfu {installed}, the driver {self.program}. "
-                "Install the same on all nodes."
+            raise VERSIONS_DIFFER(
+                host=socket.gethostname(), installed=installed, driver=self.program
             )
         pa.set_cpu_count(1)
         with suppress(OSError):  # not needed for absolute paths
@@ -300,7 +303,7 @@ class RaySession:
             task.read = task.result = None
         if monotonic() - self._said > PROGRESS_INTERVAL_S:
             self._says(
-                f"Ray: {self._files:,} files read; {self._begun:,} tasks begun, "
+                f"Ray: {self._files:,} files read; {self._begun:,} tasks in progress, "
                 f"{self._counted.cores():,} cores"
             )
             self._said = monotonic()
@@ -346,7 +349,7 @@ class RaySession:
                 return [_lost(task.files[0][0], error)]
             count = f"{len(task.files):,}"
             self._says(
-                f"Ray: workers were lost {MAX_TASK_RETRIES + 1} times over the same {count} files"
+                f"Ray: workers were lost {MAX_TASK_RETRIES + 1} times on the same {count} files"
             )
             alone = [_Task([file], result=_given(self._sent, [file])) for file in task.files]
             return [read for file_task in alone for read in self._read(file_task)]
@@ -382,11 +385,7 @@ def _look_for(read: TaskResult) -> None:
     deadline = monotonic() + FILE_SYNC_TIMEOUT_S
     while missing := [part for part in written if not part.is_visible()]:
         if monotonic() > deadline:
-            raise ClusterError(
-                f"{missing[0].shelf.at(missing[0].part.path)}: a worker wrote this part, and it is "
-                "not seen here. The store has to be on a file system that all nodes of the cluster "
-                "share."
-            )
+            raise STORE_NOT_SHARED(path=missing[0].shelf.at(missing[0].part.path))
         sleep(0.1)
 
 
@@ -397,11 +396,7 @@ def _result(done: ObjectRef[Any]) -> Any:  # noqa: ANN401 - what the work gives
     except RayTaskError as error:
         raise error.as_instanceof_cause() from error  # type: ignore[no-untyped-call]
     except RayError as error:
-        raise ClusterError(
-            f"Ray: the worker of a piece of work was lost {MAX_TASK_RETRIES + 1} times "
-            f"({_why(error)}). What was stored before is whole. Give workers more memory, "
-            "or use --engine local."
-        ) from error
+        raise WORKER_LOST(times=MAX_TASK_RETRIES + 1, error=_why(error)) from error
     if isinstance(result, FairmfuError):
         raise result
     return result
@@ -412,11 +407,7 @@ def _why(error: RayError) -> str:
 
 
 def _lost(path: Path, error: RayError) -> UnreadableSourceError:
-    return UnreadableSourceError(
-        f"{path}: the worker that read it was lost {MAX_TASK_RETRIES + 1} times ({_why(error)}). "
-        "Nothing of it was stored; read it alone with --engine local, "
-        "and see how much memory it takes."
-    )
+    return READER_LOST(path=path, times=MAX_TASK_RETRIES + 1, error=_why(error))
 
 
 # --- in the workers ---------------------------------------------------------------------------
@@ -439,7 +430,7 @@ def _read(order: RayJob, files: Sequence[ReadRequest]) -> TaskResult | FairmfuEr
         )
     except (OSError, pl.exceptions.ComputeError) as error:
         why, todo = explain_write_error(error, "--store")
-        return StoreError(f"{order.shelf}: {why} (on {host}). {todo}")
+        return NODE_NOT_WRITABLE(store=order.shelf, why=why, host=host, remedy=todo)
 
 
 def _do(
@@ -476,10 +467,7 @@ def _logs(order: RayJob, files: Sequence[ReadRequest]) -> list[LogRows | Excepti
 
 
 def _not_here(path: Path, host: str) -> UnreadableSourceError:
-    return UnreadableSourceError(
-        f"{path}: not there on {host}, a node of the cluster. Logs have to be on a file system "
-        "that all nodes share, or are read with --engine local."
-    )
+    return LOG_NOT_SHARED(path=path, host=host)
 
 
 def _planned(

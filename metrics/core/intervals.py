@@ -123,19 +123,19 @@ def rate_interval(
             None,
             None,
             None,
-            f"{n} window{'s' * (n != 1)}: an interval needs {MIN_INTERVAL_WINDOWS}",
+            f"{n} window{'s' * (n != 1)}, and an interval needs {MIN_INTERVAL_WINDOWS}",
         )
     whole = float(tokens.sum())
     base = seconds - stall_seconds
     pace = float(base.sum()) / whole
     if not pace > 0:
-        return RateInterval(None, None, None, "no time between the windows")
+        return RateInterval(None, None, None, "no time passes between the windows")
     spread = (base - pace * tokens) / (whole / n)
     alike = autocorrelation(spread, FLOAT_TOLERANCE * pace)
     effective = n * min(1.0, (1 - alike) / (1 + alike))
     unsure = SURE_STANDARD_ERRORS * sqrt((1 - MAX_AUTOCORRELATION**2) / n)
     if alike > min(DRIFT_AUTOCORRELATION, MAX_AUTOCORRELATION + unsure):
-        why = f"the windows drift (autocorrelation {alike:.2f}): noise can't be told from it"
+        why = f"speed drifts during the run (autocorrelation {alike:.2f})"
         return RateInterval(None, effective, alike, why)
     error = _long_run_error(spread, effective)
     fewer, more = _stalls(stall_seconds / whole)

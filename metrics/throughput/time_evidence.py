@@ -425,7 +425,9 @@ def _disagreeing(rated: FloatArray, timed: FloatArray, off: FloatArray) -> str |
     longer = np.maximum(of_most[0] * rated - timed - off, 0.0)
     if longer.sum() <= MAX_UNEXPLAINED_GAP * timed.sum():
         return None
-    return f"in {np.count_nonzero(longer)} of {len(timed)} windows less time passes than at this rate"
+    return (
+        f"in {np.count_nonzero(longer)} of {len(timed)} windows less time passes than at this rate"
+    )
 
 
 def _scatter(pair: _Pair, off: FloatArray) -> float:

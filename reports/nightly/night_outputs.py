@@ -238,7 +238,7 @@ def _sources(night: Night) -> dict[str, Any]:
     held = dict(night.sources.group_by("status").len().iter_rows())
     failed = (
         night.sources.filter(pl.col("status") == SOURCE_FAILED)
-        .select("path", "message")
+        .select("path", "message", "kind")
         .sort("path")
     )
     counts = {status: held.get(status, 0) for status in ("read", "known", "passed")}

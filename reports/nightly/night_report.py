@@ -113,7 +113,7 @@ class Night:
     series, points, changes, unplaced: as in metrics.compare.history; changes with a column `new`
         (BOOL): first reported tonight
     tonight: METRICS rows of runs that are new or changed tonight
-    sources: path, status (read, known, failed, passed), message
+    sources: path, status (read, known, failed, passed), message, kind (identifier of the message)
     notes: sentences on the night itself; comparison: who is faster among tonight's runs
     threshold: share below which a change does not count
     runs_page: relative link to the full report of tonight's runs
@@ -499,22 +499,28 @@ def headline(digest: NightDigest, style: Style = PLAIN_STYLE) -> Verdict:
         _others(digest),
         _standing(digest, style),
         _suspects(digest, style),
-        _ended_badly(digest, style),
         _not_read(digest, style),
         _not_watched(digest, style),
         _silent_series(digest, style),
         _mixed(digest, style),
     ]
-    first = _no_news(digest) if news is None else news
-    if failed := _failed(digest, style):
-        first = f"{failed} {first}"
+    speed = _no_news(digest) if news is None else news
+    first = " ".join(filter(None, (_ended_badly(digest, style), _failed(digest, style), speed)))
     return Verdict("", first, tuple(note for note in notes if note))
 
 
 def brief_headline(digest: NightDigest) -> str:
     """Return the first sentence in brief, such as `1 regression tonight`."""
+    if bad := bad_outcome_runs(digest):
+        return f"{_how_many_of(bad, digest.runs)} did not complete"
     says = _news(digest, PLAIN_STYLE) or _no_news(digest)
     return re.split(r"[:.,](?:\s|$)", says, maxsplit=1)[0]
+
+
+def _how_many_of(some: Sequence[NightRun], runs: Sequence[NightRun]) -> str:
+    if len(some) == len(runs):
+        return "The only run" if len(runs) == 1 else f"All {len(runs):,} runs"
+    return f"{len(some):,} of {count_noun(len(runs), 'run')}"
 
 
 def _news(digest: NightDigest, style: Style) -> str | None:
@@ -687,10 +693,11 @@ def _failed(digest: NightDigest, style: Style) -> str:
 
 
 def _ended_badly(digest: NightDigest, style: Style) -> str:
-    bad = [
-        style.plain(f"{run['label']} ({failure_label(run)})") for run in bad_outcome_runs(digest)
-    ]
-    return f"{count_noun(len(bad), 'run')} did not complete: {join_some(bad)}." if bad else ""
+    bad = bad_outcome_runs(digest)
+    if not bad:
+        return ""
+    named = join_some([style.plain(f"{run['label']} ({failure_label(run)})") for run in bad])
+    return f"{_how_many_of(bad, digest.runs)} tonight did not complete: {named}."
 
 
 def _not_read(digest: NightDigest, style: Style) -> str:

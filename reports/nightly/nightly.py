@@ -370,10 +370,11 @@ def _sources(outcomes: Sequence[Outcome]) -> pl.DataFrame:
     """Return the result for each path; an unchanged one is known."""
     status = {"unchanged": "known"}
     rows = [
-        (x.given, status.get(x.status, x.status), x.message.removeprefix(f"{x.given}: "))
+        (x.given, status.get(x.status, x.status), x.message.removeprefix(f"{x.given}: "), x.kind)
         for x in outcomes
     ]
-    return pl.DataFrame(rows, schema={"path": TEXT, "status": TEXT, "message": TEXT}, orient="row")
+    names = ("path", "status", "message", "kind")
+    return pl.DataFrame(rows, schema=dict.fromkeys(names, TEXT), orient="row")
 
 
 def _note_clock_setback(nights: pl.DataFrame, diary: _Diary) -> None:

@@ -233,10 +233,11 @@ def factor_reasons(bridge: Bridge) -> list[str]:
     ]
     rest = len(bridge.factors) - len(told)
     if rest:
+        each = "" if rest == 1 else ", each"
         within = (
             ""
             if len(seen) > MAX_NAMED_FACTORS
-            else f", each below {MIN_VISIBLE_CHANGE:.2%}".replace("%", " %")
+            else f"{each} below {MIN_VISIBLE_CHANGE:.2%}".replace("%", " %")
         )
         told.append(f"{count_noun(rest, 'more factor')}{within}")
     left = 1 / bridge.unexplained

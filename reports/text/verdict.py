@@ -379,7 +379,7 @@ class _Speaker:
         names = join_words(_some([self.style.name(row) for row in rows]))
         starts = max(side.repeats for side in self.sides if side.rows[0]["setup"] == setup)
         return (
-            f"{names} have the same setup ({setup}). Its {starts} starts are too few to estimate "
+            f"{names} have the same setup ({setup}), from {starts} starts: too few to estimate "
             f"run-to-run noise ({MIN_REPEATS} needed)."
         )
 

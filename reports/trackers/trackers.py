@@ -14,7 +14,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
-from fairmfu.ingest.core.errors import FairmfuError
+from fairmfu.ingest.core.errors import FairmfuError, install_hint
 
 from .tracker_record import TrackerRecord, file_name
 
@@ -60,8 +60,8 @@ def export_runs(
     package = TRACKERS[tracker].package
     if package is not None and find_spec(package) is None:
         raise NotExportedError(
-            f"--to {tracker} needs the package {package}, which is not installed. Fix: "
-            f"pip install 'fairmfu[{tracker}]'"
+            f"--to {tracker} needs the package {package}, which is not installed. "
+            f"{install_hint(tracker)}"
         )
     if not runs:
         raise NotExportedError("The store has no runs. Read logs first: fairmfu ingest LOG...")

@@ -86,19 +86,25 @@ def good(logs: Path, titan: Callable[..., str]) -> Path:
 @pytest.mark.parametrize(
     ("content", "says"),
     [
-        (b"", ["the file is empty"]),
-        (bytes(range(1, 32)) * 200, ["binary data, not a log"]),
-        (gzip.compress(OTHER_PROGRAM.encode())[:-9], ["broken off or damaged after line"]),
-        (OTHER_PROGRAM.encode(), ["no known format matches", "known: torchtitan, "]),
-        (ONE_HEADER_LINE.encode(), ["nearest: torchtitan: 2 of its header lines", "line 1"]),
-        (ENGINE_HEADER.encode(), ["nearest: deepspeed: ", "but no step line"]),
-        (TWO_FORMATS.encode(), ["lines of 2 formats stand in one file", "xtuner-v1: line 2"]),
-        (OF_AN_ENGINE.encode(), ["lines of 2 formats stand in one file", "deepspeed: line 2"]),
-        (b"\n" * 9, ["no known format matches"]),
-        (PROFILE.encode(), ["the output_file of DeepSpeed's flops profiler", "Read the log"]),
-        (EMPTY_STATE.encode(), ["a Hugging Face checkpoint from before the first step"]),
-        (OTHER_ITERATIONS.encode(), ["nearest: megatron-deepspeed: 3 lines", "that tell a time\n"]),
-        (SWISS_ARMY.encode(), ["no known format matches", "nearest: megatron-deepspeed: 3 lines"]),
+        (b"", ["empty-file"]),
+        (bytes(range(1, 32)) * 200, ["binary-file"]),
+        (gzip.compress(OTHER_PROGRAM.encode())[:-9], ["damaged-file", "after line"]),
+        (OTHER_PROGRAM.encode(), ["unknown-format", "known: torchtitan, "]),
+        (
+            ONE_HEADER_LINE.encode(),
+            ["no-readable-step", "nearest: torchtitan: 2 of its header lines", "line 1"],
+        ),
+        (ENGINE_HEADER.encode(), ["no-readable-step", "nearest: deepspeed: ", "but no step line"]),
+        (TWO_FORMATS.encode(), ["several-formats", "xtuner-v1: line 2"]),
+        (OF_AN_ENGINE.encode(), ["several-formats", "deepspeed: line 2"]),
+        (b"\n" * 9, ["unknown-format"]),
+        (PROFILE.encode(), ["file-without-steps", "the output_file of DeepSpeed's flops profiler"]),
+        (EMPTY_STATE.encode(), ["file-without-steps", "a Hugging Face checkpoint"]),
+        (
+            OTHER_ITERATIONS.encode(),
+            ["no-readable-step", "megatron-deepspeed: 3 lines", "a time or rate\n"],
+        ),
+        (SWISS_ARMY.encode(), ["no-readable-step", "nearest: megatron-deepspeed: 3 lines"]),
     ],
     ids=[
         "empty",
@@ -121,10 +127,11 @@ def test_a_bad_file_gets_one_message_and_harms_no_other(
 ) -> None:
     bad = good.with_name("bad.log")
     bad.write_bytes(content)
+    kind, *texts = says
     first, second = ingest(bad, good)
-    assert (first.status, second.status) == ("failed", "read")
+    assert (first.status, first.kind, second.status) == ("failed", kind, "read")
     assert first.message.startswith(f"{bad}: ")
-    assert [text for text in says if text not in first.message] == []
+    assert [text for text in texts if text not in first.message] == []
     assert store.table("sources")["path"].to_list() == [str(good)]
 
 
@@ -135,7 +142,7 @@ def test_no_format_is_proposed_that_would_read_lines_without_a_time(
     log.write_text(OTHER_ITERATIONS)
     assert "--log-format megatron" not in ingest(log)[0].message
     log.write_text(OTHER_ITERATIONS.replace("took:", "elapsed time per iteration (ms):"))
-    assert "--log-format megatron-deepspeed reads them all" in ingest(log)[0].message
+    assert "--log-format megatron-deepspeed reads them anyway" in ingest(log)[0].message
 
 
 def test_a_path_that_is_not_there_harms_no_other(good: Path, ingest: Ingest, store: Store) -> None:
@@ -154,8 +161,8 @@ def test_a_folder_without_a_log_harms_no_other(good: Path, ingest: Ingest, store
     first, second = ingest(folder, good)
     assert (first.status, second.status) == ("failed", "read")
     assert first.message == (
-        f"{folder}: the folder holds no log file. Not opened for their names: notes.md; give one "
-        "by name."
+        f"{folder}: no log file in this folder. Skipped by file name: notes.md. To read one, "
+        "give its path."
     )
     assert store.table("runs").height == 1
 
@@ -183,7 +190,7 @@ def test_a_log_that_may_not_be_read_harms_no_other(
     monkeypatch.setattr(Path, "open", refuse)
     first, second = ingest(closed, good)
     assert (first.status, second.status) == ("failed", "read")
-    why = "Permission denied. Get the right to read it; ls -ld shows whose it is."
+    why = "cannot be read: Permission denied. Get read permission; ls -ld shows the owner."
     assert first.message == f"{closed}: {why}"
 
 

@@ -82,7 +82,7 @@ def test_names_stay_names(store: Store, logs: Path, titan: Callable[..., str]) -
     [
         ('{"auths": {"registry": {"auth": "c2VjcmV0"}}}', "no model_type"),
         (f'{{"model_type": "llama", "much": "{"x" * 5_000_000}"}}', "too large"),
-        ("[1]", "no JSON object"),
+        ("[1]", "is not a JSON object"),
     ],
     ids=["secrets", "large", "list"],
 )
@@ -101,7 +101,7 @@ def test_a_sidecar_brings_no_other_file_into_the_store(
 def test_a_sidecar_that_names_no_file_does_not_wait_for_it(logs: Path) -> None:
     os.mkfifo(logs / "pipe")
     (logs / "facts.toml").write_text('model_config = "pipe"\n')
-    with pytest.raises(Exception, match="is no file"):
+    with pytest.raises(Exception, match="is not a file"):
         facts_from_sidecars(logs / "run.log")
 
 

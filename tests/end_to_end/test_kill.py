@@ -452,7 +452,7 @@ class Failing(Killer):
             raise OSError(self.error, os.strerror(self.error), "the disk")
 
 
-WHAT_TO_DO: Final = "Free some space|rights to write there|have the disk looked at|fairmfu doctor"
+WHAT_TO_DO: Final = "Free some space|get write permission|check the disk|fairmfu doctor"
 
 
 @pytest.mark.parametrize("place", ON_BAD_DISKS, indirect=True, scope="module", ids=named)

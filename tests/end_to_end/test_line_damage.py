@@ -241,5 +241,5 @@ def test_files_of_a_folder_that_are_not_opened_for_their_names_are_told(tmp_path
     assert [Path(found.path).name for found in walk.of(tmp_path)] == ["run.log"]
     assert [Path(path).name for path in walk.unlisted] == ["issue.json", "notes.md"]
     (tmp_path / "run.log").unlink()
-    with pytest.raises(UnreadableSourceError, match=r"Not opened for their names: issue\.json"):
+    with pytest.raises(UnreadableSourceError, match=r"Skipped by file name: issue\.json"):
         list(FileWalk().of(tmp_path))

@@ -31,9 +31,10 @@ ALLOWED_TEXTS: Final[dict[str, str]] = {
     "the arguments header of Megatron-DeepSpeed": "what that fact is, for readers",
     "ModelArgs as Torchtitan prints them": "what that fact is, for readers",
     "a Hugging Face config.json (a path with --set)": "what a file is called, for readers",
-    "activation recomputation; selective_attention: only core attention (Megatron)": "a fact's "
+    "activation checkpointing; selective_attention: only core attention (Megatron)": "a fact's "
     "meaning, for readers",
-    "framework below lines that several print alike: deepspeed or megatron-lm": "a fact's values",
+    "framework below lines that several frameworks print: deepspeed or megatron-lm": "a fact's "
+    "values",
     "xtuner, torchtitan, deepspeed, transformers without it, megatron-lm, or megatron: "
     "Megatron-LM or a fork of it": "a column's values",
     "torchtitan": "format in READING_CHANGES, which metrics ask and stores count",

@@ -6,6 +6,7 @@ The plain way, which tests hold it to (tests/ingest/launches/test_step_alignment
 from __future__ import annotations
 
 import json
+import math
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -177,8 +178,10 @@ def _one_stop(extra: str | None, step: int, accumulation: int) -> bool:
     return accumulation > 1 and json.loads(extra or "{}").get("micro_step") == str(step)
 
 
-def _beside(rate: float, extra: str | None) -> str:
+def _beside(rate: float | None, extra: str | None) -> str | None:
     """What a row says beside its columns: a rate of one micro-step is not that of the step."""
+    if rate is None or not math.isfinite(rate):
+        return extra
     return json.dumps(json.loads(extra or "{}") | {"micro_step_samples_per_second": rate})
 
 

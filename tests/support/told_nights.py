@@ -19,7 +19,7 @@ from fairmfu.reports.nightly.night_report import Night
 
 NOW = datetime(2026, 3, 14, 5, 41, tzinfo=UTC)
 FORMULA = "fairmfu-1"
-SOURCES = pl.Schema({"path": pl.String, "status": pl.String, "message": pl.String})
+SOURCES = pl.Schema(dict.fromkeys(("path", "status", "message", "kind"), pl.String()))
 RATES = {"torchtitan": 5_830.0, "xtuner": 5_410.0, "deepspeed": 4_920.0}
 MODELS = ("llama3-8b", "qwen3-32b", "llama3-70b", "mixtral-8x7b")
 

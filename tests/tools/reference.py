@@ -13,14 +13,15 @@ import inspect
 import re
 import tempfile
 import textwrap
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import click
 import polars as pl
 
 from fairmfu.cli import CONTEXT_SETTINGS, main
+from fairmfu.ingest.core.errors import NoteKind
 from fairmfu.ingest.core.schema import EVENT_KINDS, FACT_NAMES, OUTCOMES, QUIRKS, TABLES
 from fairmfu.ingest.formats.registry import BUILT_IN_FORMATS
 from fairmfu.ingest.formats.spec import StepLine
@@ -262,17 +263,29 @@ def event_kinds() -> str:
 
 def message_kinds() -> list[MessageKind]:
     """Return all kinds of messages about runs, by identifier."""
-    every = {kind.identifier: kind for _, kind in named_kinds()}
+    return _by_identifier(named_kinds("metrics", MessageKind))
+
+
+def error_kinds() -> list[NoteKind]:
+    """Return all kinds of errors and notes, by identifier."""
+    return _by_identifier(named_kinds("ingest", NoteKind))
+
+
+KindT = TypeVar("KindT", MessageKind, NoteKind)
+
+
+def _by_identifier(kinds: Iterable[tuple[str, KindT]]) -> list[KindT]:
+    every = {kind.identifier: kind for _, kind in kinds}
     return [every[identifier] for identifier in sorted(every)]
 
 
-def named_kinds() -> Iterator[tuple[str, MessageKind]]:
-    """Yield the kinds of messages with the names of their constants."""
+def named_kinds(folder: str, kind: type[KindT]) -> Iterator[tuple[str, KindT]]:
+    """Yield the kinds of messages of a folder with the names of their constants."""
     for path in MODULES:
-        if path.parts[0] == "metrics":
+        if path.parts[0] == folder and path.name != "ray_engine.py":  # needs an extra
             module = importlib.import_module(f"fairmfu.{module_name(path)}")
             for name, value in vars(module).items():
-                if isinstance(value, MessageKind):
+                if isinstance(value, kind):
                     yield name, value
 
 
@@ -295,6 +308,20 @@ def messages() -> str:
                 "what to do": PLACEHOLDER.sub(r"…", kind.fix),
             }
             for kind in message_kinds()
+        ]
+    )
+
+
+def errors() -> str:
+    """Return the kinds of errors and notes: identifier, sentence, and when each appears."""
+    return table(
+        [
+            {
+                "identifier": kind.identifier,
+                "sentence": re.sub("…+", "…", " ".join(PLACEHOLDER.sub("…", kind.text).split())),
+                "when": kind.when,
+            }
+            for kind in error_kinds()
         ]
     )
 
@@ -424,6 +451,7 @@ REGIONS: Final[dict[str, Callable[[], str]]] = {
     "event-kinds": event_kinds,
     "quirks": quirks,
     "messages": messages,
+    "errors": errors,
     "eras": eras,
     "peaks": peaks,
     "models": models,

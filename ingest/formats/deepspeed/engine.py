@@ -811,8 +811,8 @@ FACT_BLOCKS: Final = (
 
 PROFILE_FILE: Final = (
     r"-{20,} DeepSpeed Flops Profiler -",
-    "the output_file of DeepSpeed's flops profiler: one step of a run, and no step line. Read the "
-    "log of that run; without output_file the profile stands there and is read with it.",
+    "the output_file of DeepSpeed's flops profiler, without step lines. Read the log of that run. "
+    "Without output_file, that log has the profile too, and both are read.",
 )
 """First bytes of a profile in its own file, and advice for the user."""
 

@@ -339,27 +339,27 @@ DEEPSPEED_CSV: Final = LogFormat(
 STEPLESS_OUTPUTS: Final[tuple[tuple[str, str], ...]] = (
     (
         r'\{.*"FLOPS_per_gpu": .*"throughput": ',
-        "the result of an experiment of DeepSpeed's autotuning: means over a few steps, in units "
-        "that changed twice, and no step. Read the experiment's own stdout.log, beside it.",
+        "the result of a DeepSpeed autotuning experiment: means over a few steps, without step "
+        "lines. Read the experiment's stdout.log, beside it.",
     ),
     (
         r'\{.*"num_params": .*"activation_mem_per_gpu": ',
-        "what DeepSpeed's autotuning measured of the model, without a step. Read the stdout.log of "
-        "an experiment.",
+        "DeepSpeed autotuning's measurements of the model, without step lines. Read the stdout.log "
+        "of an experiment.",
     ),
     (
         r"\W*tuning_space\W+num_experiments",
-        "the summary of DeepSpeed's autotuning, without a step. Read the stdout.log of its best "
-        "experiment.",
+        "the summary of DeepSpeed's autotuning, without step lines. Read the stdout.log of its "
+        "best experiment.",
     ),
     (
         r'\{.*"train_micro_batch_size_per_gpu": ',
-        "a DeepSpeed config. Called ds_config.json and beside a log, its facts are that log's.",
+        "a DeepSpeed config. Named ds_config.json, beside a log, it gives facts to that log.",
     ),
     (
         r".*\|E2E latency=[\d.]+s +\|Gather latency=",
-        "times of DeepSpeed's hybrid engine, and no step. Each is of generation and of two models, "
-        "of which the formula for one says nothing. Read a log that has the script's step lines.",
+        "times of DeepSpeed's hybrid engine, without step lines. Each covers generation and two "
+        "models, so the formula of one does not apply. Read a log with the script's step lines.",
     ),
 )
 """DeepSpeed's files without steps: first bytes, and advice on what to read instead."""

@@ -754,15 +754,15 @@ def _state(key: str, fact: str) -> FactLine:
 
 STEPLESS_STATE: Final = (
     r'\{.*"global_step": .*"log_history": \[\]',
-    "the state of a Hugging Face checkpoint from before the first step that was logged. Read that of "
-    "a later checkpoint, or the console.",
+    "the state of a Hugging Face checkpoint before the first logged step. Read that of a later "
+    "checkpoint, or the console log.",
 )
 """First bytes of a state without steps, and advice for the user."""
 
 STEPLESS_RESULTS: Final = (
     r'\{\s*"(?:epoch|total_flos|train_\w+)": .*"train_runtime": ',
-    "the results of a Hugging Face run, which hold no step. Read its trainer_state.json or its "
-    "console, whose last line says the same.",
+    "the results of a Hugging Face run, without step lines. Read its trainer_state.json or its "
+    "console log, whose last line has the same figures.",
 )
 """First bytes of all_results.json and train_results.json, and advice for the user."""
 

@@ -488,6 +488,6 @@ Only next to the scalars, in the folder named by mmengine; elsewhere config.py i
 """
 
 PYTHON_FILE_HINT: Final = (
-    "  A Python file is no log. XTuner's dump of a config is read as a companion of its log: "
-    "beside the log\n  as vis_data/config.py, or beside the scalars in the folder vis_data.\n"
+    "  A Python file is not a log. XTuner's dumped config gives facts to a log: put it beside the "
+    "log\n  as vis_data/config.py, or beside the scalars in the folder vis_data.\n"
 )

@@ -564,8 +564,8 @@ XTUNER_V1: Final = LogFormat(
 
 RL_TRAINER_LINE: Final = (
     r"\bRank\d+ Rollout \d+ Step \d+: |\bTrain step \d+ finished and timing listed:",
-    "the log of XTuner's RL trainer, which is not read: rollout and training share each step, so "
-    "no step line says the time of training alone",
+    "the log of XTuner's RL trainer, which is not supported: rollout and training share each step, "
+    "so no step line gives the time of training alone",
 )
 """Source: InternLM/xtuner/xtuner/v1/train/rl_trainer.py."""
 

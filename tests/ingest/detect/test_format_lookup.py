@@ -141,8 +141,8 @@ def test_a_name_that_is_none_is_told_with_the_nearest(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        (alone("xtuner"), "name: 'xtuner' is a known format .built-in."),
-        (alone("first"), "name: 'first' is a known format .*a.toml"),
+        (alone("xtuner"), "name: the format 'xtuner' exists .built-in."),
+        (alone("first"), "name: the format 'first' exists .*a.toml"),
         (
             alone("other", "first", " and more"),
             "signature: matches a step line of first too .'first step 3 took 250'",
@@ -168,7 +168,7 @@ def test_a_format_whose_steps_another_takes_is_refused(folder: Path) -> None:
     more = " " + "x" * 90
     text = alone("other", "other", more).replace('"other step', '"first step 1 took 2, other step')
     path = write(folder.parent / "c.toml", text)
-    with pytest.raises(FormatFileError, match="signature: first takes its step line") as error:
+    with pytest.raises(FormatFileError, match="signature: first matches this") as error:
         load_format_catalog().with_user_format(load_user_format(path))
     quoted = ("first step 1 took 2, other step 3 took 250" + more)[:60]
     assert f"({quoted!r})" in str(error.value)

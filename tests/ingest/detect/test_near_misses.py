@@ -16,7 +16,7 @@ from fairmfu.ingest.detect.near_misses import (
     LaunchEnd,
     describe_hits,
     formats_by_header,
-    no_format_message,
+    no_format_error,
     scan_formats,
 )
 from fairmfu.ingest.formats.registry import BUILT_IN_FORMATS
@@ -153,8 +153,8 @@ def test_a_launch_that_did_not_fail_did_not_end_early() -> None:
 def test_a_step_that_cannot_be_read_is_shown_up_to_the_mark() -> None:
     hits, _ = scanned(["text", "step 1 time s", "step 2 time 2.5 s"], A)
     assert describe_hits(hits) == (
-        "  nearest: a: 2 lines look like its steps, and none can be read;\n"
-        "    line 3 is understood up to the mark: step 2 time 2.5>>> s\n"
+        "  nearest: a: 2 lines look like its steps, but none can be read;\n"
+        "    line 3 matches up to the mark >>>: step 2 time 2.5>>> s\n"
     )
 
 
@@ -162,23 +162,22 @@ def test_of_a_long_line_sixty_characters_stand_before_the_mark() -> None:
     for before, dots in ((60 - len("step 1 time 2.5"), ""), (61 - len("step 1 time 2.5"), "…")):
         hits, _ = scanned(["x" * before + "step 1 time 2.5 " + "y" * 90], A)
         shown = ("x" * before + "step 1 time 2.5")[-60:]
-        assert describe_hits(hits).endswith(f"mark: {dots}{shown}>>> {'y' * 39}\n")
+        assert describe_hits(hits).endswith(f"mark >>>: {dots}{shown}>>> {'y' * 39}\n")
 
 
 def test_steps_that_match_lack_what_tells_their_format() -> None:
     hits, _ = scanned(["step 1 time 2.5s"], A)
-    assert "1 lines could be its steps (first: line 1), but lack what tells" in describe_hits(hits)
+    assert "1 lines could be its steps (first: line 1), but lack the marks" in describe_hits(hits)
     step = replace(A.steps[0], columns={"step": "step"})
     timeless, _ = scanned(["step 1 time 2.5s"], replace(A, steps=(step,)))
-    assert "hold none of its fields that tell a time" in describe_hits(timeless)
+    assert "have none of its fields with a time or rate" in describe_hits(timeless)
 
 
 def test_a_header_without_steps_is_named() -> None:
     hits, _ = scanned(["text", "  alpha 7  ", "beta 8"], A, B)
     first, second = describe_hits(hits).splitlines()
     assert first == (
-        '  nearest: a: 2 of its header lines stand here (first: line 2, "alpha 7"), '
-        "but no step line"
+        '  nearest: a: 2 of its header lines (first: line 2, "alpha 7"), but no step line'
     )
     assert second.startswith("  nearest: b: 1 of its header lines")
 
@@ -197,12 +196,14 @@ def test_the_two_that_got_furthest_are_named() -> None:
 def test_some_lines_alone_are_asked_how_far_they_go() -> None:
     """The furthest stands behind them."""
     lines = ["step 1"] * MAX_NEAR_MISSES
-    for before, shown in ((lines[1:], "line 20 is"), (lines, "line 1 is")):
+    for before, shown in ((lines[1:], "line 20 matches"), (lines, "line 1 matches")):
         hits, _ = scanned([*before, "step 1 time 2"], A)
         assert shown in describe_hits(hits)
 
 
 def test_a_file_of_python_gets_a_hint() -> None:
-    assert "A Python file is no log" in no_format_message(Path("a.py"), "", "x, y")
-    message = no_format_message(Path("a.log"), "  nearest: z\n", "x, y")
-    assert message.startswith("a.log: no known format matches.\n  nearest: z\n  known: x, y\n")
+    assert "A Python file is not a log" in str(no_format_error(Path("a.py"), "", "x, y"))
+    error = no_format_error(Path("a.log"), "  nearest: z\n", "x, y")
+    assert (error.kind, error.recognised) == ("no-readable-step", True)
+    assert ".\n  nearest: z\n  known: x, y\n" in str(error)
+    assert no_format_error(Path("a.log"), "", "x, y").kind == "unknown-format"

@@ -17,6 +17,7 @@ from fairmfu.ingest.facts.facts import facts_from_flags
 from fairmfu.ingest.pipeline.ingest_run import Outcome, ingest_paths
 from fairmfu.ingest.store.store import KnownFolders, Store
 from tests.support.effort import sampled
+from tests.support.error_kinds import of_kind
 
 Titan = Callable[..., str]
 HOUR = 3600
@@ -247,13 +248,13 @@ def test_what_is_passed_over_for_its_name_is_told(tmp_path: Path) -> None:
     names = ["issue.HTML", "page.md", "table.csv"]
     assert sorted(Path(path).name for path in walk.unlisted) == names
     assert str(error.value).endswith(
-        f"Not opened for their names: {', '.join(names)}; give one by name."
+        f"Skipped by file name: {', '.join(names)}. To read one, give its path."
     )
     assert [one.named for one in FileWalk().of(tmp_path / "page.md")] == [True]
 
 
 def test_at_most_five_names_are_told(tmp_path: Path) -> None:
-    with pytest.raises(UnreadableSourceError, match=r"names: 0\.md, 1\.md, 2\.md, 3\.md, 4\.md; "):
+    with pytest.raises(UnreadableSourceError, match=r"name: 0\.md, 1\.md, 2\.md, 3\.md, 4\.md\. "):
         list(FileWalk().of(made(tmp_path, *(f"{n}.md" for n in range(7)))))
 
 
@@ -266,19 +267,19 @@ def test_a_pattern_finds_each_file_once(tmp_path: Path) -> None:
     assert rest == ["a/y.log", "b/x.log"]
     assert [one.path for one in walk.of(tmp_path / "?")] == []
     assert list(FileWalk().of(tmp_path / "*.parquet")) == []
-    with pytest.raises(UnreadableSourceError, match="no file or folder matches"):
+    with pytest.raises(UnreadableSourceError, check=of_kind("no-match")):
         list(FileWalk().of(tmp_path / "*.none"))
 
 
 def test_what_a_path_is_not_is_said(tmp_path: Path) -> None:
     (tmp_path / "loop").symlink_to("loop")
     os.mkfifo(tmp_path / "pipe")
-    for name, why in (
-        ("none", "no such file or folder"),
-        ("loop", "a link that leads nowhere, or in a circle"),
-        ("pipe", "no regular file"),
+    for name, kind in (
+        ("none", "path-missing"),
+        ("loop", "broken-link"),
+        ("pipe", "no-regular-file"),
     ):
-        with pytest.raises(UnreadableSourceError, match=why):
+        with pytest.raises(UnreadableSourceError, check=of_kind(kind)):
             list(FileWalk().of(tmp_path / name))
 
 

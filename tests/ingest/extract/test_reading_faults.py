@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from fairmfu.cli import main
 from fairmfu.ingest import read_logs
 from fairmfu.ingest.core.errors import ReadingFaultError
+from fairmfu.ingest.core.faults import reading_error
 from fairmfu.ingest.core.spill import Spool
 from fairmfu.ingest.extract import log_tables
 from fairmfu.ingest.extract.log_tables import read_log_files, read_log_tables
@@ -76,9 +77,11 @@ def test_one_file_takes_no_other_with_it(
     found = read_log_files([(path, ()) for path in paths], Spool())
     faults = [place for place, one in enumerate(found) if isinstance(one, Exception)]
     assert faults == [bad]
-    assert isinstance(found[bad], ReadingFaultError)
-    text = str(found[bad])
-    assert text.startswith(f"{paths[bad]}: fairmfu failed at this file: {type(error).__name__}")
+    fault = found[bad]
+    assert isinstance(fault, ReadingFaultError)
+    assert fault.kind == "reading-fault"
+    text = str(fault)
+    assert text.startswith(f"{paths[bad]}: fairmfu failed on this file: {type(error).__name__}")
     assert re.search(r"\[[0-9a-f]{8}\]", text), "whoever reports it names it"
 
 
@@ -114,7 +117,7 @@ def test_the_others_are_as_without_it_and_the_command_says_so(
     store = tmp_path / "store"
     run = CliRunner().invoke(main, ["ingest", str(tmp_path / "logs"), "--store", str(store)])
     assert run.exit_code == 4, run.output
-    assert "log2.log: fairmfu failed at this file: ValueError" in run.output
+    assert "log2.log: fairmfu failed on this file: ValueError" in run.output
     assert "Traceback" not in run.output
     kept = Store(store).tables()
     for name in ("runs", "facts", "steps", "events"):
@@ -122,10 +125,10 @@ def test_the_others_are_as_without_it_and_the_command_says_so(
 
 
 def test_the_error_comes_whole_from_another_process() -> None:
-    fault = ReadingFaultError("a.log", ValueError("math domain error"))
+    fault = reading_error("a.log", ValueError("math domain error"))
     again = pickle.loads(pickle.dumps(fault))  # noqa: S301 - our own
     assert type(again) is ReadingFaultError
-    assert str(again) == str(fault)
+    assert (str(again), again.kind) == (str(fault), "reading-fault")
 
 
 # -- what made it fail -------------------------------------------------------------------------

@@ -168,9 +168,9 @@ def test_flags_are_facts() -> None:
         ("seq_len=nan", "seq_len=nan is impossible"),
         ("peak_flops=inf", "peak_flops=inf is impossible"),
         ("packed=yes", "packed='yes': write true or false"),
-        ("precision=bf17", "precision='bf17': one of fp32, tf32"),
-        ("trainable=half", "trainable='half': one of full, lora, frozen"),
-        ("model_config=nowhere.json", "nowhere.json is not there"),
+        ("precision=bf17", "precision='bf17': write one of fp32, tf32"),
+        ("trainable=half", "trainable='half': write one of full, lora, frozen"),
+        ("model_config=nowhere.json", "nowhere.json does not exist"),
     ],
 )
 def test_a_wrong_flag_is_refused_and_says_why(assignment: str, says: str) -> None:
@@ -447,7 +447,7 @@ def test_a_config_of_another_folder_is_no_companion(logs: Path) -> None:
 
 def test_a_config_that_is_given_as_a_log_says_where_it_is_read(logs: Path) -> None:
     (logs / "config.py").write_text(MMENGINE_CONFIG)
-    with pytest.raises(UnknownFormatError, match="dump of a config is read as a companion"):
+    with pytest.raises(UnknownFormatError, match="dumped config gives facts to a log"):
         read_log_tables(logs / "config.py")
 
 
@@ -699,7 +699,7 @@ def test_facts_are_given_and_taken_back_on_the_command_line(
     assert run("set", "a", "seq_len=").stderr == "Nothing changed on 1 run\n"
     (logs / "a.log").write_text(titan(5, loss=9.0))
     said = run("ingest", logs / "a.log").stderr
-    assert said.endswith("a.log holds another run now; the earlier one is kept\n1 read\n")
+    assert said.endswith("a.log: has another run now; the earlier one is kept\n1 read\n")
 
 
 def test_a_config_of_aliases_within_aliases_is_not_read(tmp_path: Path) -> None:

@@ -53,7 +53,7 @@ def wrong(path: Path, columns: tuple[str, ...] = ()) -> list[str]:
     assert first.startswith(prefix)
     if not rest:
         return [first.removeprefix(prefix)]
-    assert first == f"{prefix}{len(rest)} things are wrong."
+    assert first == f"{prefix}{len(rest)} problems:"
     return [line.strip() for line in rest]
 
 
@@ -142,7 +142,9 @@ def test_it_is_found(write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 def test_one_that_the_environment_names_must_be_there(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(CONFIG_VARIABLE, "/nowhere/fairmfu.toml")
-    message = "FAIRMFU_CONFIG=/nowhere/fairmfu.toml: no such file. Make it, or unset the variable."
+    message = (
+        "FAIRMFU_CONFIG=/nowhere/fairmfu.toml: no such file. Create it, or unset the variable."
+    )
     with pytest.raises(ConfigError, match=f"^{re.escape(message)}$"):
         find_config()
 
@@ -153,17 +155,17 @@ def test_one_that_the_environment_names_must_be_there(monkeypatch: pytest.Monkey
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ('stor = "x"', ["stor: is no key here. Did you mean store?"]),
-        ("threshold = 0.03", ["threshold: is no key here. It goes under [series]."]),
+        ('stor = "x"', ["stor: unknown key. Did you mean store?"]),
+        ("threshold = 0.03", ["threshold: unknown key here. It belongs under [series]."]),
         (
             "treshold = 0.03",
-            ["treshold: is no key here. Did you mean threshold? It goes under [series]."],
+            ["treshold: unknown key here. Did you mean threshold? It belongs under [series]."],
         ),
         ("store = 3", ["store: is 3: write text in quotes."]),
         ('store = ""', ["store: is empty. Write a folder, or leave it out."]),
         ('sources = "logs"', ["sources: is 'logs': write a list in [ ]."]),
-        ('sources = ["a", 3]', ["sources: holds 3: write texts in quotes."]),
-        ('sources = [""]', ["sources: holds '': write texts in quotes."]),
+        ('sources = ["a", 3]', ["sources: has 3: write texts in quotes."]),
+        ('sources = [""]', ["sources: has '': write texts in quotes."]),
         ("title = true", ["title: is True: write text in quotes."]),
         ("keep = 0", ["keep: is 0: write a whole number of reports, for example 400."]),
         ("keep = true", ["keep: is True: write a whole number of reports, for example 400."]),
@@ -178,7 +180,7 @@ def test_one_that_the_environment_names_must_be_there(monkeypatch: pytest.Monkey
         ("series = 3", ["series: is 3: write a table: { name = … }."]),
         (
             "[series]\nthreshhold = 1",
-            ["[series] threshhold: is no key here. Did you mean threshold?"],
+            ["[series] threshhold: unknown key. Did you mean threshold?"],
         ),
         (
             "[series]\nby = []",
@@ -204,7 +206,7 @@ def test_one_that_the_environment_names_must_be_there(monkeypatch: pytest.Monkey
         (
             '[[facts]]\npaths = "*"\n[[facts]]\npaths = "*"\ngpu = 8',
             [
-                "[[facts]] 1, holds no fact: add one, for example gpus = 8.",
+                "[[facts]] 1, has no fact: add one, for example gpus = 8.",
                 "[[facts]] 2, no fact is called 'gpu'. Did you mean gpus?",
             ],
         ),
@@ -212,8 +214,8 @@ def test_one_that_the_environment_names_must_be_there(monkeypatch: pytest.Monkey
             '[[facts]]\npaths = "*"\ngpus = 0\nprecision = "bf17"',
             [
                 "[[facts]] 1, gpus=0 is impossible [accelerators]: it is 1 to 10,000,000.",
-                "[[facts]] 1, precision='bf17': one of fp32, tf32, fp16, bf16, fp8, fp8+lm_head, "
-                "mxfp8, nvfp4.",
+                "[[facts]] 1, precision='bf17': write one of fp32, tf32, fp16, bf16, fp8, "
+                "fp8+lm_head, mxfp8, nvfp4.",
             ],
         ),
         (
@@ -223,7 +225,7 @@ def test_one_that_the_environment_names_must_be_there(monkeypatch: pytest.Monkey
         ("[[baselines]]", ["[[baselines]] 1, run: is missing."]),
         (
             '[[baselines]]\nrun = "a"\nthreshold = 0.1',
-            ["[[baselines]] 1, threshold: is no key here. One of: run."],
+            ["[[baselines]] 1, threshold: unknown key. One of: run."],
         ),
         ("[[baselines]]\nrun = 3", ["[[baselines]] 1, run: is 3: write text in quotes."]),
     ],
@@ -237,7 +239,7 @@ def test_a_price_that_is_none_is_said_with_the_rest(write: Write) -> None:
     with pytest.raises(ConfigError) as caught:
         load_config(path, parse_price=price)
     assert str(caught.value).splitlines() == [
-        f"{path}: 2 things are wrong.",
+        f"{path}: 2 problems:",
         "  price: '2 for 3' is no price per GPU-hour; write 2.50 or '2.50 EUR'.",
         "  keep: is 0: write a whole number of reports, for example 400.",
     ]
@@ -257,7 +259,7 @@ def test_files_that_it_names_must_be_there(write: Write, tmp_path: Path) -> None
     text = 'accelerators = "x.toml"\n[[facts]]\npaths = "*"\nmodel_config = "m.json"\n'
     devices, model = wrong(write(text))
     assert devices == f"accelerators: {tmp_path / 'x.toml'}: no such file."
-    assert model.startswith(f"[[facts]] 1, {tmp_path / 'm.json'} is not there.")
+    assert model.startswith(f"[[facts]] 1, {tmp_path / 'm.json'} does not exist.")
 
 
 @pytest.mark.parametrize(
@@ -359,7 +361,7 @@ def test_a_pattern_that_fits_no_source_is_said(write: Write) -> None:
     config = load_config(path)
     assert config.unmatched([Path("/a/h200/x.log")]) == []
     assert config.unmatched([Path("/a/x.log")]) == [
-        f"{path}: [[facts]] 2, paths: no source fits h100/* or h200/*."
+        f"{path}: [[facts]] 2, paths: no source matches h100/* or h200/*."
     ]
     assert len(config.unmatched([])) == 2
 

@@ -129,9 +129,9 @@ def test_lines_of_one_step_are_one_row_and_all_are_counted(parse: Parse) -> None
         (
             '{"forward": 1.5, "backward": 2.5, "step": 0.5, "latency": 4.5, "FLOPS_per_gpu": 7.5, '
             '"throughput": 3.5, "rank": 0}',
-            "an experiment of DeepSpeed's autotuning",
+            "a DeepSpeed autotuning experiment",
         ),
-        ('{"num_params": 8, "activation_mem_per_gpu": 9, "rank": 0}', "measured of the model"),
+        ('{"num_params": 8, "activation_mem_per_gpu": 9, "rank": 0}', "measurements of the model"),
         ("| tuning_space | num_experiments | best_metric_val |", "the summary of DeepSpeed's"),
         ('{\n  "train_micro_batch_size_per_gpu": 4\n}', "a DeepSpeed config"),
         (

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import math
 import re
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime, timedelta
@@ -13,10 +15,12 @@ from fairmfu.ingest.extract.log_tables import read_log_tables
 from fairmfu.ingest.facts import facts as given
 from fairmfu.ingest.formats.deepspeed.engine import BATCH_RAMP_NOTE
 from fairmfu.ingest.launches.micro_steps import (
+    CONFIGURED_RATE_KEY,
     TimerMicroSteps,
     find_unstated_micro_steps,
     samples_per_step,
 )
+from fairmfu.ingest.launches.step_alignment import RATE_COLUMN
 from fairmfu.metrics.core.messages import NOT_RANKED
 from fairmfu.metrics.pipeline.analysis import analyse
 from fairmfu.metrics.throughput.messages import BATCH_CHANGES
@@ -454,3 +458,17 @@ def test_samples_are_the_micro_steps_so_far_times_those_of_one():
 def test_what_is_counted_is_said(changes, said):
     assert said in counted(**changes).text
     assert ("Fix: " in counted(**changes).text) == ("most" not in changes or changes["most"] == 1)
+
+
+@pytest.mark.parametrize("rate", [math.nan, math.inf, -math.inf])
+def test_a_moved_rate_that_is_no_number_leaves_the_extra_readable(rate: float) -> None:
+    """JSON has no NaN: one such line ended the analysis of its run."""
+    lines = {"line": [1, 2], "step": [10, 20], "extra": ['{"micro_step": "40"}'] * 2}
+    frame = pl.DataFrame(lines | {RATE_COLUMN: [rate, 4.0]})
+    timer = TimerMicroSteps(least=4, most=4, stated=2, firsts=[1], line=1, is_sure=True, batch=16.0)
+    correct = timer.make_correction(16)
+    assert correct is not None
+    found = correct(frame)
+    bad, good = (json.loads(extra) for extra in found["extra"])
+    assert bad == {"micro_step": "40"}
+    assert good == {"micro_step": "40", CONFIGURED_RATE_KEY: 4.0}

@@ -74,6 +74,20 @@ def test_a_counter_that_starts_anew_with_the_epoch_stays_in_one_launch(parse: Pa
     assert steps(parse, lines) == [10, 10, 20, 20, 30, 30, 40, 40]
 
 
+@pytest.mark.parametrize("rate", ["nan", "inf", "-nan", "1e999"])
+def test_a_moved_rate_that_is_no_number_leaves_the_extra_readable(parse: Parse, rate: str) -> None:
+    """A NaN in the JSON of one line ended the analysis of its run."""
+    lines = [line.replace("=4.0", f"={rate}") for line in log(accumulates(2), "T0/20")]
+
+    def refuse(constant: str) -> None:
+        raise AssertionError(constant)
+
+    extras = [row["extra"] for row in only(parse("deepspeed", lines)).rows if row["extra"]]
+    assert extras
+    for extra in extras:
+        json.loads(extra, parse_constant=refuse)
+
+
 def test_a_count_in_the_middle_of_a_step_is_no_step(parse: Parse) -> None:
     launch = only(parse("deepspeed", log(accumulates(4), "T0/10", "T0/20")))
     assert [row["step"] for row in launch.rows] == [5]

@@ -22,8 +22,16 @@ from fairmfu.ingest.extract.discovery import FileWalk
 from fairmfu.ingest.facts.facts import facts_from_flags
 from fairmfu.ingest.formats.deepspeed.engine import DEEPSPEED, DEEPSPEED_TIMERS
 from fairmfu.ingest.formats.registry import BUILT_IN_FORMATS
-from fairmfu.ingest.pipeline import ingest_run
+from fairmfu.ingest.pipeline import ingest_run, messages
 from fairmfu.ingest.pipeline.ingest_run import Outcome
+from fairmfu.ingest.pipeline.messages import (
+    EMPTIED_LOG,
+    GROWING,
+    KNOWN_COPY,
+    OTHER_RUN,
+    OVERWRITTEN_LOG,
+    ROTATED_LOG,
+)
 from fairmfu.ingest.store.store import Store
 from fairmfu.metrics.pipeline.analysis import analyse
 from fairmfu.metrics.throughput.resolved_facts import resolve_facts
@@ -91,8 +99,8 @@ def log(logs: Path, titan: Titan) -> Path:
     return write(logs / "a.log", titan())
 
 
-UNCHANGED = [("unchanged", "known already")]
-KNOWN = [("known", "known already")]
+UNCHANGED = [("unchanged", messages.KNOWN.words())]
+KNOWN = [("known", messages.KNOWN.words())]
 READ = [("read", "")]
 
 
@@ -157,7 +165,7 @@ def test_the_command_counts_them_and_says_nothing_of_each(log: Path, store: Stor
         said.append(result.stderr)
     assert said[0].splitlines() == [
         f"{log}: torchtitan, 3 step lines, 0 other lines",
-        f"{log.with_name('notes.txt')}: passed over, no known format matches.",
+        f"{log.with_name('notes.txt')}: skipped: unknown format.",
         "1 read, 1 skipped",
     ]
     assert said[1] == "1 unchanged, 1 skipped\n"
@@ -189,7 +197,7 @@ def test_a_file_that_may_still_be_written_to_is_looked_at_again(
     log.write_text(titan(loss=6.0))  # of equal size, and within the same tick of a coarse clock
     os.utime(log, ns=(stamp, stamp))
     (outcome,) = ingest(log)
-    assert said([outcome]) == [("read", f"{log} holds another run now; the earlier one is kept")]
+    assert said([outcome]) == [("read", OTHER_RUN.words(path=log))]
 
 
 @pytest.mark.parametrize("seconds", [-7200.0, 7200.0], ids=["ahead", "back"])
@@ -200,7 +208,7 @@ def test_a_clock_that_was_set_does_not_fool_it(
     size = log.stat().st_size
     write(log, titan(loss=6.0), seconds)
     assert log.stat().st_size == size
-    assert said(ingest(log)) == [("read", f"{log} holds another run now; the earlier one is kept")]
+    assert said(ingest(log)) == [("read", OTHER_RUN.words(path=log))]
     assert said(ingest(log)) == (KNOWN if seconds < 0 else UNCHANGED)
 
 
@@ -222,7 +230,7 @@ def test_an_error_is_told_each_time(log: Path, ingest: Ingest) -> None:
     first, second = ingest(log, binary, other), ingest(log, binary, other)
     assert [o.status for o in first] == ["failed"] * 3
     assert said(first) == said(second)
-    assert first[0].message == f"{log}: the file is empty. Nothing to read."
+    assert (first[0].message, first[0].kind) == (f"{log}: the file is empty.", "empty-file")
 
 
 # -- files that are no logs ------------------------------------------------------------------
@@ -239,7 +247,7 @@ def test_an_empty_file_of_a_folder_is_told_once_unless_it_was_a_log(
     assert opened() == []
     write(empty, titan(7, loss=9.0))
     write(log, "")
-    lost = ("failed", f"{log}: {ingest_run.EMPTIED_LOG_NOTE}")
+    lost = ("failed", EMPTIED_LOG.words(path=log))
     assert said(ingest(log.parent)) == [lost, *READ]
     assert said(ingest(log.parent)) == [lost, *UNCHANGED]
     assert store.table("runs").height == 2
@@ -251,7 +259,7 @@ def test_a_log_that_something_else_was_written_over_is_told_each_time(
 ) -> None:
     ingest(log)
     write(log, now)
-    lost = ("failed", f"{log}: {ingest_run.OVERWRITTEN_LOG_NOTE}")
+    lost = ("failed", OVERWRITTEN_LOG.words(path=log))
     assert said(ingest(log.parent)) == [lost]
     assert said(ingest(log.parent)) == [lost]
     assert store.table("runs").height == 1
@@ -271,14 +279,14 @@ def test_a_broken_companion_is_told_once_a_folder(
     store: Store, log: Path, titan: Titan, name: str, text: str
 ) -> None:
     """The run lacks what stands there, and looked as if there were no such file."""
-    why = f"no readable {name[-4:].upper()}: "
+    why = f"cannot be read as {name[-4:].upper()}: "
     write(log.with_name("b.log"), titan(7, loss=9.0))
     write(log.with_name(name), text)
     told: list[ingest_run.Outcome] = []
     ingest_run.ingest_paths([log.parent], store, report=told.append)
     (broken,) = (one for one in told if one.status == "passed")
-    assert broken.skipped_message.startswith(f"{log.with_name(name)}: passed over, {why}")
-    assert broken.skipped_message.endswith("The logs beside it have no facts of it")
+    assert broken.skipped_message.startswith(f"{log.with_name(name)}: skipped: {why}")
+    assert broken.skipped_message.endswith("The logs beside it get no facts from it.")
     assert sum(one.status == "read" for one in told) == 2
     told.clear()
     ingest_run.ingest_paths([log.parent], store, report=told.append)
@@ -296,7 +304,7 @@ def test_a_file_that_is_no_log_is_read_once(
     _, first = ingest(log.parent)
     opened()
     assert first.status == "passed"
-    assert "no known format matches" in first.message
+    assert "unknown format" in first.message
     assert said(ingest(log.parent)) == [*UNCHANGED, ("passed", "")]
     assert opened() == []
     (named,) = ingest(log.with_name("b.txt"))
@@ -502,7 +510,7 @@ def test_a_log_that_is_written_to_while_it_is_read_says_so(
 
     with monkeypatch.context() as patch:
         patch.setattr(ingest_run, "read_log", grow)
-        note = f"{log}: read while it was being written; the rest comes next time"
+        note = GROWING.words(path=log)
         assert said(ingest(log)) == [("read", note)]
     assert store.table("steps").height == 3
     assert said(ingest(log)) == READ
@@ -530,7 +538,7 @@ def test_a_copy_is_known_and_then_unchanged(
 ) -> None:
     ingest(log)
     shutil.copy2(log, log.with_name("b.log"))
-    same = f"known already: same content as {log}; its facts are used"
+    same = KNOWN_COPY.words(stored=log)
     assert said(ingest(log.parent)) == [*UNCHANGED, ("known", same)]
     opened()
     assert said(ingest(log.parent)) == UNCHANGED * 2
@@ -540,7 +548,7 @@ def test_a_copy_is_known_and_then_unchanged(
 def test_a_moved_log_is_known_by_its_content(store: Store, log: Path, ingest: Ingest) -> None:
     ingest(log)
     moved = log.rename(log.with_name("b.log"))
-    same = f"known already: same content as {log}; its facts are used"
+    same = KNOWN_COPY.words(stored=log)
     assert said(ingest(log.parent)) == [("known", same)]
     assert said(ingest(moved)) == UNCHANGED
     assert store.table("runs").height == 1
@@ -608,8 +616,8 @@ def test_a_log_that_was_rotated_stays_one_run(
     log.rename(log.with_name("run.log.1"))
     write(log, titan(40, loss=7.0).replace("2026-01-02", "2026-01-03"))
     new, old = ingest(log.parent)
-    assert said([new]) == [("read", f"{log} holds another run now; the earlier one is kept")]
-    same = f"known already: same content as {log}; its facts are used"
+    assert said([new]) == [("read", OTHER_RUN.words(path=log))]
+    same = KNOWN_COPY.words(stored=log)
     assert said([old]) == (READ if grown else [("known", same)])
     tables = {name: store.table(name) for name in ("runs", "facts", "steps", "events")}
     tables |= {name: store.table(name) for name in ("sources", "unread")}
@@ -631,7 +639,7 @@ def test_a_log_that_was_rotated_is_told_once(
     first, second = ingest(log.parent)
     assert (first.status, first.message) == (
         "passed",
-        f"{log}: {ingest_run.ROTATED_LOG_PREFIX}{older}.",
+        ROTATED_LOG.words(path=log, moved_to=older),
     )
     assert second.status == ("read" if grown else "known")
     assert said(ingest(log.parent)) == [("passed", ""), *UNCHANGED]
@@ -641,7 +649,7 @@ def test_a_log_that_was_rotated_is_told_once(
     assert len(analyse(store.tables()).metrics) == 2
     write(log, "")
     assert said(ingest(log.parent)) == [
-        ("failed", f"{log}: {ingest_run.EMPTIED_LOG_NOTE}"),
+        ("failed", EMPTIED_LOG.words(path=log)),
         *UNCHANGED,
     ]
 
@@ -651,10 +659,10 @@ def test_a_log_that_was_truncated_in_place_keeps_its_earlier_run(
 ) -> None:
     ingest(log)
     write(log, "")
-    assert said(ingest(log)) == [("failed", f"{log}: {ingest_run.EMPTIED_LOG_NOTE}")]
+    assert said(ingest(log)) == [("failed", EMPTIED_LOG.words(path=log))]
     assert store.table("runs").height == 1
     write(log, "\0" * 64 + titan(5, loss=7.0))  # its writer went on where it had been
-    assert said(ingest(log)) == [("read", f"{log} holds another run now; the earlier one is kept")]
+    assert said(ingest(log)) == [("read", OTHER_RUN.words(path=log))]
     assert sorted(store.table("steps").group_by("run_id").len()["len"]) == [3, 5]
 
 
@@ -669,7 +677,7 @@ def test_a_log_that_was_cut_short_keeps_what_was_read_of_it(
     write(log.with_name("b.log"), "".join(lines[:-lost]))
     first, cut = ingest(log.parent)
     assert said([first]) == UNCHANGED
-    assert (cut.status, "holds fewer steps of its run" in cut.message) == ("read", True)
+    assert (cut.status, "has fewer steps of its run" in cut.message) == ("read", True)
     assert cut.urgent
     assert said(ingest(log.parent)) == UNCHANGED * 2
 
@@ -847,8 +855,8 @@ def test_a_folder_that_cannot_be_listed_is_told(
         return scan(path)
 
     monkeypatch.setattr(os, "scandir", refuse)
-    why = "Permission denied. Get the right to read it; ls -ld shows whose it is."
-    assert said(ingest(log.parent)) == [*READ, ("failed", f"{closed}: {why}")]
+    why = "Permission denied. Get read permission; ls -ld shows the owner."
+    assert said(ingest(log.parent)) == [*READ, ("failed", f"{closed}: cannot be read: {why}")]
 
 
 def test_a_file_that_went_since_its_folder_was_listed_is_not_there(logs: Path) -> None:
@@ -862,7 +870,7 @@ def test_a_file_that_went_since_its_folder_was_listed_is_not_there(logs: Path) -
 
 
 def test_an_empty_folder_is_told(logs: Path) -> None:
-    with pytest.raises(UnreadableSourceError, match="the folder holds no log file"):
+    with pytest.raises(UnreadableSourceError, match="no log file in this folder"):
         list(FileWalk().of(logs))
 
 
@@ -880,8 +888,7 @@ def test_facts_beside_a_moved_log_are_told_of_and_those_of_before_stay(
     log.rename(log := moved / log.name)
     beside.rename(moved / "facts.toml")
     (outcome,) = ingest(moved)
-    assert "its facts are used though that file is gone. Those beside this one" in outcome.message
-    assert outcome.urgent
+    assert (outcome.kind, outcome.urgent) == ("moved-log", True)
     assert given() == {"accelerator": "NVIDIA H800"}
     store.remove(store.table("runs")["run_id"].to_list())
     (moved / "facts.toml").write_text('accelerator = "NVIDIA A100-SXM4-80GB"\n')
@@ -921,5 +928,5 @@ def test_a_log_that_begins_otherwise_is_another_run(
     ingest(log)
     log.write_text("x" + "\n".join([*timers, DEEPSPEED.steps[0].example]) + "\n")
     (outcome,) = ingest(log)
-    assert outcome.message.endswith("holds another run now; the earlier one is kept")
+    assert outcome.message.endswith("has another run now; the earlier one is kept")
     assert store.table("runs").height == 2

@@ -20,6 +20,7 @@ from fairmfu.ingest.store import doctor, parquet_parts, transactions
 from fairmfu.ingest.store import store as stores
 from fairmfu.ingest.store.store import Store
 from tests.support.alike import expect_alike
+from tests.support.error_kinds import of_kind
 from tests.support.folders import ROOT
 from tests.support.object_server import Bucket, served
 
@@ -124,7 +125,7 @@ def test_one_that_is_overtaken_again_and_again_says_so(
 
     monkeypatch.setattr(parquet_parts, "write_record", always)
     monkeypatch.setattr(stores.random, "uniform", lambda *_: 0)
-    with pytest.raises(StoreError, match="other machines wrote there 8 times"):
+    with pytest.raises(StoreError, match="each of 8 attempts", check=of_kind("write-conflicts")):
         ingest_paths(SAMPLES[:1], Store(bucket.at("store")))
     assert bucket.held("store/parts/batch") == []
 
@@ -133,7 +134,7 @@ def test_a_store_is_refused_where_two_writers_could_harm_each_other() -> None:
     for command in (["ingest", str(SAMPLES[0])], ["runs"]):
         told = CliRunner().invoke(main, [*command, "--store", "memory://perf/store"])
         assert told.exit_code == 1
-        assert "a store cannot lie at memory://" in told.stderr
+        assert "a store cannot be at memory://" in told.stderr
         assert isinstance(told.exception, SystemExit)
 
 
@@ -208,7 +209,7 @@ def test_a_damaged_part_is_told(bucket: Bucket) -> None:
     (key,) = bucket.held("store/parts/steps/")
     bucket.put(key, b"PAR1 and no more")
     harm = [one.what for one in doctor.examine_store(Store(bucket.at("store"))) if one.is_harmful]
-    assert f"s3://{bucket.name}/{key}: the part is not what was written" in harm[0]
+    assert f"s3://{bucket.name}/{key}: the part differs from what was written" in harm[0]
 
 
 def test_a_query_reads_nothing_but_the_store(bucket: Bucket) -> None:
@@ -241,8 +242,8 @@ def test_commands_take_an_address(bucket: Bucket, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changed", "said"),
     [
-        ({"AWS_ENDPOINT_URL": "http://127.0.0.1:9"}, "the store cannot be reached"),
-        ({"AWS_ACCESS_KEY_ID": "", "AWS_SECRET_ACCESS_KEY": ""}, "no credentials for it"),
+        ({"AWS_ENDPOINT_URL": "http://127.0.0.1:9"}, "the object store cannot be reached"),
+        ({"AWS_ACCESS_KEY_ID": "", "AWS_SECRET_ACCESS_KEY": ""}, "no credentials found"),
     ],
 )
 def test_what_is_wrong_with_an_address_is_told(

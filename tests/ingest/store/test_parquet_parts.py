@@ -30,6 +30,7 @@ from fairmfu.ingest.store.doctor import examine_store
 from fairmfu.ingest.store.local_backend import StoreBackend
 from fairmfu.ingest.store.store import Store
 from tests.support.effort import THOROUGH
+from tests.support.error_kinds import of_kind
 from tests.support.prepared import emptied, prepare
 
 
@@ -386,7 +387,7 @@ def test_a_catalogue_from_a_backup_costs_no_batch(full: Store) -> None:
         full.compact()
     before = state(full)
     (full.path / store_module.CATALOGUE_NAME).write_bytes(older)
-    with pytest.raises(StoreError, match=r"older than the parts.*fairmfu rebuild"):
+    with pytest.raises(StoreError, check=of_kind("outdated-catalogue")):
         full.remove([run])
     (found,) = examine_store(full)
     assert found.is_harmful
@@ -425,7 +426,7 @@ def test_a_catalogue_that_is_damaged_in_part_is_never_a_riddle(share: float, ful
         said.append(call)
     assert said
     (found,) = (one for one in examine_store(full) if one.is_harmful)
-    assert found.remedy == "Make it anew with: fairmfu rebuild"
+    assert found.remedy == "Rebuild it with: fairmfu rebuild"
     full.rebuild()
     assert full.table("steps").height == 12
 
@@ -443,7 +444,7 @@ def test_a_store_of_a_later_schema_is_not_written_to(full: Store) -> None:
     with full._new_catalogue(from_old=True) as writer:
         writer.connection.execute("update held.about set schema_version = '99'")
         writer.changed = True
-    with pytest.raises(StoreError, match="a store of schema 99, which this program"):
+    with pytest.raises(StoreError, match="schema 99", check=of_kind("other-schema")):
         full.compact()
 
 
@@ -462,9 +463,9 @@ def test_what_is_wrong_is_named(full: Store) -> None:
     steps[1].write_bytes(content)
     gone, flipped = examine_store(full)
     assert gone.is_harmful
-    assert gone.what == f"{steps[0]}: the part is gone, 3 rows with it"
+    assert gone.what == f"{steps[0]}: the part is gone, with 3 rows"
     assert flipped.what == (
-        f"{steps[1]}: the part is not what was written (4 rows; checksum differs)"
+        f"{steps[1]}: the part differs from what was written (4 rows; checksum)"
     )
 
 
@@ -479,7 +480,7 @@ def test_a_part_that_may_not_be_read_is_said_in_one_line(
     assert done.exit_code == 1
     assert done.stderr.startswith(f"Error: {full.path}/parts/")
     assert done.stderr.endswith(
-        ".parquet: Permission denied. Get the right to read it; ls -ld shows whose it is.\n"
+        ".parquet: Permission denied. Get read permission; ls -ld shows the owner.\n"
     )
 
 
@@ -488,7 +489,7 @@ def test_what_goes_by_itself_is_explained(full: Store) -> None:
     left.write_bytes(b"half")
     (one,) = examine_store(full)
     assert not one.is_harmful
-    assert one.what == f"{left}: of a batch that was broken off; none of its rows is missing"
+    assert one.what == f"{left}: left by an interrupted write; no rows are missing"
     left.unlink()
     full.compact()
     merged = examine_store(full)
@@ -504,7 +505,7 @@ def test_a_catalogue_that_is_not_of_its_parts_is_told(full: Store) -> None:
     newer = (full.path / store_module.CATALOGUE_NAME).read_bytes()
     (full.path / store_module.CATALOGUE_NAME).write_bytes(older)
     assert [(one.is_harmful, one.remedy) for one in examine_store(full)] == [
-        (False, "The next write takes it up")
+        (False, "The next write lists it")
     ]
     (full.path / store_module.CATALOGUE_NAME).write_bytes(newer)
     with full._new_catalogue(from_old=True) as writer:
@@ -512,7 +513,9 @@ def test_a_catalogue_that_is_not_of_its_parts_is_told(full: Store) -> None:
         writer.changed = True
     (found,) = examine_store(full)
     assert found.is_harmful
-    assert found.what.startswith(f"{full.path}: the catalogue's facts are not those of the parts")
+    assert found.what.startswith(
+        f"{full.path}: the catalogue's facts differ from those of the parts"
+    )
     assert found.remedy.endswith("fairmfu rebuild")
     full.rebuild()
     assert examine_store(full) == []
@@ -526,7 +529,7 @@ def test_records_that_are_gone_are_told_and_no_part_is_deleted(full: Store, logs
     for use in (full.rebuild, lambda: ingest_run.ingest_paths([logs / "0.log"], full)):
         with pytest.raises(StoreError):
             use()
-    with pytest.raises(StoreError, match="the records of the batches are gone"):
+    with pytest.raises(StoreError, check=of_kind("records-lost")):
         full.rebuild()
     assert sorted(full.path.rglob("steps/*.parquet")) == steps
 

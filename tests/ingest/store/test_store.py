@@ -20,10 +20,12 @@ from fairmfu.ingest.core.schema import TABLES
 from fairmfu.ingest.extract.log_tables import read_log_tables
 from fairmfu.ingest.facts.facts import facts_from_flags
 from fairmfu.ingest.pipeline import ingest_run
+from fairmfu.ingest.pipeline.messages import KNOWN_COPY, OTHER_RUN
 from fairmfu.ingest.store import catalogue, changeset, lock, parquet_parts
 from fairmfu.ingest.store import store as store_module
 from fairmfu.ingest.store.store import Store
 from fairmfu.metrics.throughput.resolved_facts import resolve_facts
+from tests.support.error_kinds import of_kind
 from tests.support.prepared import emptied, prepare
 
 
@@ -272,7 +274,7 @@ def test_only_what_stands_beside_the_stored_path_counts(
     (folder / "facts.toml").write_text("gpus = 9\nseq_len = 64\n")
     copy = Path(shutil.copy(log, folder / "b.log"))
     (outcome,) = ingest(copy, flag_facts=facts_from_flags(["recompute=none"]))
-    assert outcome.message == f"known already: same content as {log}; its facts are used"
+    assert outcome.message == KNOWN_COPY.words(stored=log)
     assert held(store) == {"a": {"gpus": "4", "recompute": "none"}}
     assert [outcome.message for outcome in ingest(log)] == ["known already"]
 
@@ -288,7 +290,7 @@ def test_a_path_that_holds_another_run_keeps_the_earlier_one(
     for steps in (3, 5):  # Tuesday's, and then more of it
         log.write_text(titan(steps, loss=9.0))
         messages += [outcome.message for outcome in ingest(log)]
-    assert messages == [f"{log} holds another run now; the earlier one is kept", ""]
+    assert messages == [OTHER_RUN.words(path=log), ""]
     assert full.table("sources")["path"].to_list() == [str(log)] * 2
     steps = full.table("steps").group_by("run_id").len()["len"]
     assert sorted(steps) == [3, 5]
@@ -341,7 +343,9 @@ def test_ids_that_cannot_be_told_apart_name_both_files(
     monkeypatch.setattr(changeset, "_short", lambda _: "abcdef")
     third = alike[0].with_name("c.log")
     third.write_text(titan(7))
-    with pytest.raises(StoreError, match=rf"{third} and {alike[0]}: a run of both has the id"):
+    with pytest.raises(
+        StoreError, match=rf"{third} and {alike[0]}: ", check=of_kind("run-id-taken")
+    ):
         ingest_run.ingest_paths([*alike, third], store)
 
 
@@ -367,7 +371,7 @@ def test_a_file_that_grew_into_a_known_one_is_dropped_for_it(
     store.give_facts({first: facts_from_flags(["gpus=8"])})
     a.write_text(b.read_text())
     (outcome,) = ingest(a)
-    assert outcome.message == f"known already: same content as {b}; its facts are used"
+    assert outcome.message == KNOWN_COPY.words(stored=b)
     assert store.table("sources")["path"].to_list() == [str(b)]
     assert held(store) == {"b": {"gpus": "8"}}
     before = state(store)
@@ -384,7 +388,7 @@ def test_a_file_that_became_another_known_one_keeps_its_earlier_run(
     log.write_text(other.read_text())
     (outcome,) = ingest(log)
     assert outcome.message.endswith(
-        f"same content as {other}; its facts are used; the earlier run of {log} is kept"
+        f"same content as {other}, whose facts apply; the earlier run of {log} is kept"
     )
     assert full.table("runs")["name"].to_list() == ["a", "b"]
 
@@ -471,7 +475,7 @@ def queried(tmp_path_factory: pytest.TempPathFactory) -> Store:
 
 
 ONE_SELECT = "query takes one SELECT statement: a store is read-only here."
-NO_FILE = "query reads the tables of the store, and no other file or address."
+NO_FILE = "query reads only the tables of the store, and no other file or address."
 STATEMENTS = [
     *("copy runs to '{out}'", "copy (select 1) to '{out}'", "copy runs from '/etc/passwd'"),
     "copy (select 1) to '{out}' (format parquet)",
@@ -659,7 +663,7 @@ def test_a_store_may_have_an_odd_name(
 
 @pytest.mark.parametrize("name", ["[1]", "what?", "a*"])
 def test_a_store_whose_name_is_a_pattern_is_refused(name: str, tmp_path: Path) -> None:
-    with pytest.raises(StoreError, match="may not hold"):
+    with pytest.raises(StoreError, check=of_kind("store-path-pattern")):
         Store(tmp_path / name / "store")
 
 
@@ -675,7 +679,7 @@ def test_a_catalogue_that_found_no_room_takes_no_ones_place(
     for share in (0.1, 0.3, 0.5, 0.7, 0.9, 0.99):
         resource.setrlimit(resource.RLIMIT_FSIZE, (int(size * share), hard))
         try:
-            with pytest.raises(StoreError, match="what was stored before is whole"):
+            with pytest.raises(StoreError, check=of_kind("write-failed")):
                 Store(store.path).rebuild()
         finally:
             resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))

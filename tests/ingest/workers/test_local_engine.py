@@ -19,13 +19,14 @@ from typing import Final
 
 import pytest
 
-from fairmfu.ingest.core.errors import StoreError, UnknownFormatError
+from fairmfu.ingest.core.errors import StoreError
 from fairmfu.ingest.core.schema import READING_COSTS
 from fairmfu.ingest.core.spill import PackedFrame, Spool, SpooledFrame, collect_rows
 from fairmfu.ingest.decode import line_reader
 from fairmfu.ingest.decode.line_reader import Chunk
 from fairmfu.ingest.detect import detection
 from fairmfu.ingest.detect.detection import BUILT_IN_CHOICE, FormatChoice
+from fairmfu.ingest.detect.messages import SEVERAL_FORMATS
 from fairmfu.ingest.detect.user_formats import load_user_format
 from fairmfu.ingest.extract import engine_api
 from fairmfu.ingest.extract.discovery import FileWalk, LogFile
@@ -79,8 +80,10 @@ def test_what_other_processes_get_comes_whole() -> None:
     tried = FormatChoice((*BUILT_IN_FORMATS, *own))
     again: FormatChoice = pickle.loads(pickle.dumps(tried))  # noqa: S301 - ours
     assert [f.name for f in again.formats] == [f.name for f in tried.formats]
-    error = pickle.loads(pickle.dumps(UnknownFormatError("why", recognised=True)))  # noqa: S301
-    assert (str(error), error.recognised) == ("why", True)
+    error = SEVERAL_FORMATS(path="a.log", count=2, lines="")
+    again_error = pickle.loads(pickle.dumps(error))  # noqa: S301 - ours
+    assert (str(again_error), again_error.kind) == (str(error), "several-formats")
+    assert again_error.recognised
 
 
 def found(paths: list[Path]) -> list[LogFile]:

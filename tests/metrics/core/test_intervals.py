@@ -218,13 +218,13 @@ def test_a_print_too_coarse_for_its_windows_counts_in_full() -> None:
 
 
 @pytest.mark.parametrize(
-    ("number", "why"), [(1, "1 window:"), (8, "8 windows:"), (0, "0 windows:"), (9, None)]
+    ("number", "why"), [(1, "1 window"), (8, "8 windows"), (0, "0 windows"), (9, None)]
 )
 def test_nine_windows_have_an_interval(number: int, why: str | None) -> None:
     found = rate_interval(np.full(number, 100.0), noise(number), np.zeros(number))
     assert (found.estimate is None) == (why is not None)
     told = found.no_interval_reason
-    assert told == (why and f"{why} an interval needs 9")
+    assert told == (why and f"{why}, and an interval needs 9")
 
 
 def test_windows_that_drift_have_none() -> None:
@@ -232,7 +232,7 @@ def test_windows_that_drift_have_none() -> None:
     found = rate_interval(np.full(400, 100.0), slower, np.zeros(400))
     assert found.estimate is None
     assert found.no_interval_reason is not None
-    assert found.no_interval_reason.startswith("the windows drift (autocorrelation 0.99)")
+    assert found.no_interval_reason.startswith("speed drifts during the run (autocorrelation 0.99)")
     assert found.effective_windows == pytest.approx(400 * 0.01 / 1.99)
 
 

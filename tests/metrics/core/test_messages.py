@@ -24,7 +24,7 @@ KINDS = message_kinds()
 
 
 def test_an_identifier_is_of_one_kind() -> None:
-    every = {id(kind): kind.identifier for _, kind in named_kinds()}
+    every = {id(kind): kind.identifier for _, kind in named_kinds("metrics", MessageKind)}
     counts = Counter(every.values())
     assert [name for name, count in counts.items() if count > 1] == []
 
@@ -33,7 +33,7 @@ def test_an_identifier_is_of_one_kind() -> None:
 def test_a_kind_says_when_it_appears_and_is_used(kind: MessageKind) -> None:
     assert re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", kind.identifier)
     assert re.fullmatch(r"[A-Z].{10,79}\.", kind.when), kind.when
-    names = {name for name, known in named_kinds() if known is kind}
+    names = {name for name, known in named_kinds("metrics", MessageKind) if known is kind}
     texts = [
         (ROOT / path).read_text(encoding="utf-8") for path in MODULES if path.name != "messages.py"
     ]

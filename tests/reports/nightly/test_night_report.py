@@ -136,13 +136,20 @@ def test_a_new_regression_is_the_first_sentence_with_size_sureness_date_and_caus
     assert first(regression()) == f"1 regression tonight: {SLOWER}."
 
 
+CRASHED = "1 of 21 runs tonight did not complete: titan-oom (torchtitan, out of memory)."
+
+
+def test_a_run_that_did_not_complete_comes_before_a_regression():
+    assert first(a_bad_night()) == f"{CRASHED} 1 regression tonight: {SLOWER}."
+    assert brief_headline(build_digest(a_bad_night())) == "1 of 21 runs did not complete"
+
+
 def test_what_must_be_known_beside_it_stands_beneath():
     assert headline(build_digest(a_bad_night())).notes == (
         "21 runs tonight in 20 series: 18 unchanged, 1 changed, 1 suspect.",
         "1 series is still slower after an earlier regression: deepspeed, qwen3-32b, 8 x H100 SXM.",
         "Suspect until another run confirms it: xtuner, llama3-70b, 8 x H100 SXM, last run 6.1 % "
         "below its level.",
-        "1 run did not complete: titan-oom (torchtitan, out of memory).",
         "1 log could not be read: logs/cut.log.gz.",
     )
 
@@ -170,7 +177,10 @@ def test_a_quiet_night_names_how_many_series_ran(outcome, how):
     night = quiet()
     tonight = night.tonight.head(1).with_columns(outcome=pl.lit(outcome))
     night = replace(night, tonight=tonight)
-    assert first(night) == f"No new speed change in the 1 of 20 series {how}. 1 run tonight."
+    said = f"No new speed change in the 1 of 20 series {how}. 1 run tonight."
+    is_bad = outcome != "completed"
+    assert first(night).endswith(said)
+    assert first(night).startswith("The only run tonight did not complete: ") == is_bad
 
 
 def test_a_night_whose_runs_are_in_no_series_compares_nothing():
@@ -505,9 +515,9 @@ def test_page_markdown_json_and_junit_say_the_same():
 
 
 def test_a_reason_of_several_lines_stands_on_as_many():
-    why = {"message": "no known format matches.\n  nearest: deepspeed: 2 <b>\n  known: torchtitan"}
+    why = {"message": "unknown format.\n  nearest: deepspeed: 2 <b>\n  known: torchtitan"}
     page = night_page(quiet(sources=[FAILED | why]))
-    assert "matches.<br>  nearest: deepspeed: 2 &lt;b&gt;<br>  known: torchtitan" in page
+    assert "format.<br>  nearest: deepspeed: 2 &lt;b&gt;<br>  known: torchtitan" in page
 
 
 def test_the_page_names_what_an_engineer_asks_for():

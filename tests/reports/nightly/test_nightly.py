@@ -226,7 +226,7 @@ class TestWhatSurroundsIt:
             found = nightly()
         assert found.exit_code == 1
         assert (
-            "store: the disk is full; what was stored before is whole and can be read. Free some "
+            "store: the disk is full. What was stored before is intact. Free some "
             "space and run it again." in found.stderr
         )
         assert "the disk is full" in (tmp_path / "out" / "status.js").read_text()
@@ -282,8 +282,8 @@ class TestWhatSurroundsIt:
         found = nightly()
         assert found.exit_code == 1
         assert (
-            "store: cannot be written to (Read-only file system); what was stored before is whole "
-            "and can be read. Give another --store, or the rights to write there." in found.stderr
+            "store: cannot be written to (Read-only file system). What was stored before is "
+            "intact. Give another --store, or get write permission." in found.stderr
         )
 
     @pytest.mark.usefixtures("first_night")
@@ -403,7 +403,7 @@ class TestWhatSurroundsIt:
         write_nights(logs, range(1, 2), Plan(seed=1))
         assert [nightly().exit_code for _ in range(2)] == [0, 0]
         written = (tmp_path / "out" / "nightly.log").read_text()
-        assert written.count(f" {empty}: passed over, the file is empty.\n") == 1
+        assert written.count(f" {empty}: skipped: the file is empty.\n") == 1
 
     def test_reports_in_the_folder_of_the_logs_are_not_read(self, logs: Path) -> None:
         write_nights(logs, range(1, 2), Plan(seed=1))
@@ -497,7 +497,7 @@ class TestWhatSurroundsIt:
         )
         found = CliRunner().invoke(main, ["nightly"])
         assert found.exit_code == 0, found.output
-        assert "no source fits" in " ".join(found.stdout.split())
+        assert "no source matches" in " ".join(found.stdout.split())
         told = json.loads((tmp_path / "www" / "summary.json").read_text())
         assert told["title"] == "Team X"
         facts = Store(tmp_path / "perf").table("facts").filter(name="gradient_accumulation")
@@ -558,7 +558,7 @@ class TestWhatSurroundsIt:
         why = f"{logs / 'packed.log'}: a file compressed by bzip2, not a log."
         assert found.stderr.splitlines() == [
             f"Error: {why} Unpack it first: bunzip2 FILE",
-            f"{page}: exit 4",
+            f"Report: {page}. Exit code 4: a log could not be read or analysed.",
         ]
         markdown = (tmp_path / "out" / "summary.md").read_text()
         assert why.replace(": ", " (unreadable): ", 1) in markdown.replace("\\", "")

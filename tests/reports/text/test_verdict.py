@@ -214,7 +214,7 @@ def test_two_repeats_are_too_few(shelf: Shelf) -> None:
     repeats(shelf, "torchtitan", (1.28, 1.30))
     text = shelf.compare()
     assert "torchtitan-0 is 1.01" in text.splitlines()[0]
-    assert "torchtitan-0 and torchtitan-1 have the same setup (A). Its 2 starts are too few" in text
+    assert "torchtitan-0 and torchtitan-1 have the same setup (A), from 2 starts: too few" in text
     assert "(3 needed)" in text
 
 

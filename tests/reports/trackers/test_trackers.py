@@ -413,7 +413,7 @@ def test_a_package_that_is_missing_is_named(
     for name in ("tensorboard", "wandb"):
         done = run("export", "--to", name, "--out", tmp_path / name, "--store", samples)
         assert done.exit_code == 1
-        assert f"which is not installed. Fix: pip install 'fairmfu[{name}]'" in done.stderr
+        assert f"uv tool install '.[{name}]' or pip install '.[{name}]'" in done.stderr
         assert not (tmp_path / name).exists()
     assert run("export", "--to", "mlflow", "--out", tmp_path, "--store", samples).exit_code == 0
 

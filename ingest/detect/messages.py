@@ -1,0 +1,87 @@
+"""Errors of files without a single known format, and of formats."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ..core.errors import ErrorKind, FormatFileError, UnknownFormatError, UnreadFormatError
+
+_REMEDIES: Final = (
+    "  known: {names}\n"
+    "  Is this the log with the training steps (stdout or stderr, rank 0)?\n"
+    "  For your own format, write a TOML file (fairmfu formats -h shows one), and read with "
+    "--log-format FILE.toml."
+)
+UNKNOWN_FORMAT: Final = ErrorKind(
+    "unknown-format",
+    f"{{path}}: unknown format.\n{{hint}}{_REMEDIES}",
+    "No line of a file is of a known format.",
+    UnknownFormatError,
+)
+NO_READABLE_STEP: Final = ErrorKind(
+    "no-readable-step",
+    f"{{path}}: unknown format, similar to a known one.\n{{nearest}}{{hint}}{_REMEDIES}",
+    "A file is similar to a known format, and has no readable step.",
+    UnreadFormatError,
+)
+SEVERAL_FORMATS: Final = ErrorKind(
+    "several-formats",
+    "{path}: has lines of {count} formats, so it is unclear which steps count.\n{lines}\n"
+    "  Split the file, or choose a format with --log-format.",
+    "A file has steps of several frameworks.",
+    UnreadFormatError,
+)
+FILE_WITHOUT_STEPS: Final = ErrorKind(
+    "file-without-steps",
+    "{path}: {what}",
+    "A file that a framework writes beside its logs, and that has no step line.",
+    UnknownFormatError,
+)
+UNSUPPORTED_TRAINER: Final = ErrorKind(
+    "unsupported-trainer",
+    "{path}: {trainer}.",
+    "A log of a known trainer that fairmfu does not read.",
+    UnreadFormatError,
+)
+
+# -- formats -------------------------------------------------------------------------------------
+
+FORMAT_NAME_TAKEN: Final = ErrorKind(
+    "format-name-taken",
+    "{path}: name: the format {name!r} exists ({origin}). Give another name; extends = {name!r} "
+    "adds lines to that format.",
+    "A format file has the name of another format.",
+    FormatFileError,
+)
+FORMAT_EXTENDED_TWICE: Final = ErrorKind(
+    "format-extended-twice",
+    "{path}: extends: {other} extends {name} too. Put the lines into one file.",
+    "Two format files extend the same format.",
+    FormatFileError,
+)
+FORMAT_TOO_WIDE: Final = ErrorKind(
+    "format-too-wide",
+    "{path}: signature: matches a step line of {name} too ({line!r}). Make it narrower; "
+    "extends = {name!r} adds lines to that format.",
+    "The signature of a format file matches the steps of another format.",
+    FormatFileError,
+)
+FORMAT_COVERED: Final = ErrorKind(
+    "format-covered",
+    "{path}: signature: {name} matches this format's step line too ({line!r}). "
+    "extends = {name!r} adds lines to that format.",
+    "Another format matches the steps of a format file.",
+    FormatFileError,
+)
+UNKNOWN_FORMAT_NAME: Final = ErrorKind(
+    "unknown-format-name",
+    "no format is called {name!r}. {hint}Known: {names}; or give the path of a TOML file.",
+    "A format is chosen by a name that does not exist.",
+    FormatFileError,
+)
+FORMATS_FOLDER_MISSING: Final = ErrorKind(
+    "formats-folder-missing",
+    "{variable}={path}: no such folder. Create it, or unset the variable.",
+    "An environment variable names a folder of formats that does not exist.",
+    FormatFileError,
+)
