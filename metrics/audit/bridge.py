@@ -160,7 +160,7 @@ def token_count_factor(row: MetricsRow) -> float:
     return 1.0 if 1 / MAX_RANK_TOKEN_RATIO < ratio < MAX_RANK_TOKEN_RATIO else ratio
 
 
-MICRO_STEP_TEXT: Final = "tokens over time of all micro-steps, not the median of single ones"
+MICRO_STEP_TEXT: Final = "total tokens over total time, instead of the median of single micro-steps"
 
 
 def _bridge(  # noqa: PLR0913, PLR0917 - its parts

@@ -239,7 +239,7 @@ def short_doubt(doubts: Sequence[str]) -> str | None:
     ends = (
         at for mark in (". ", ": ", "; ", " (", ", ") if (at := clause.find(mark, MIN_CLAUSE)) > 0
     )
-    clause = clause[: min(ends, default=len(clause))]
+    clause = clause[: min(ends, default=len(clause))].removesuffix(".")
     return clause if len(clause) <= MAX_CLAUSE else f"{clause[: MAX_CLAUSE - 1].rstrip()}…"
 
 

@@ -24,7 +24,7 @@ Phase = Literal["train", "prefill", "decode"]
 RULES_OF_THUMB: Final[Mapping[str, float]] = {
     "2N (forward)": 2.0,
     "6N (training)": 6.0,
-    "8N (training, full checkpointing)": 8.0,
+    "8N (full checkpointing)": 8.0,
 }
 """Rules of thumb, with N matmul weights per token (arXiv:2001.08361)."""
 

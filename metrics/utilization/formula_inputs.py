@@ -266,10 +266,10 @@ def _shape(facts: Mapping[str, Mapping[str, Any]], result: UtilizationResult) ->
         return None
 
 
-def _with_place(error: str, place: str) -> str:
-    """Return an error with a place before its remedy."""
-    what, fix, remedy = error.partition(" Fix: ")
-    return f"{what.rstrip('.')} ({place}).{fix}{remedy}"
+def _with_place(error: str, origin: str) -> str:
+    """Return an error with the origin of the fact before its remedy."""
+    reason, fix, remedy = error.partition(" Fix: ")
+    return f"{reason.rstrip('.')} ({origin}).{fix}{remedy}"
 
 
 def _where(fact: Mapping[str, Any]) -> str:

@@ -1,11 +1,12 @@
 """docs/glossary.md: pages use its terms, and none of the words that it replaces.
 
-Code, generated tables and addresses of links are no prose: a program may still print a word that
-its pages avoid.
+Code, generated tables and addresses of links are no prose of a page. Sentences that the program
+prints are checked too.
 """
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -15,6 +16,7 @@ import pytest
 
 from tests.repository.test_docs import PAGES, each_page, named
 from tests.support.folders import ROOT
+from tests.support.source_tree import MODULES
 from tests.tools.reference import REGION
 
 GLOSSARY: Final = ROOT / "docs" / "glossary.md"
@@ -109,3 +111,64 @@ def test_exceptions_are_needed() -> None:
 )
 def test_words_are_found_in_prose_alone(text: str, words: list[tuple[int, str]]) -> None:
     assert list(replaced_words(text)) == words
+
+
+# -- what the program prints ----------------------------------------------------------------
+
+PRINTING: Final = [
+    path for path in MODULES if path.parts[:2] not in (("ingest", "formats"), ("ingest", "decode"))
+]
+"""Modules with printed sentences; formats and their decoding quote the frameworks' own lines."""
+TEMPLATES: Final = sorted((ROOT / "reports").rglob("*.j2"))
+PRINTED_EXCEPTIONS: Final[Mapping[tuple[str, str], str]] = {
+    ("cli.py", "device"): "the name of a column",
+    ("ingest/core/schema.py", "number format"): "the meaning of precision",
+    ("ingest/extract/messages.py", "device"): "a device file",
+    ("ingest/launches/outcomes.py", "device"): "a line of PyTorch",
+}
+"""Module and word that may stay, with the reason."""
+NO_TEXT: Final = re.compile(r"\{#.*?#\}|\{%.*?%\}|\{\{.*?\}\}|<[^>]*>", re.DOTALL)
+REGEX_CALLS: Final = frozenset({"compile", "search", "match", "fullmatch", "sub", "findall"})
+
+
+def sentences(tree: ast.AST) -> Iterator[str]:
+    """Yield the string literals of several words, without docstrings and regexes."""
+    silent: set[int] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+            silent.add(id(node.value))
+        if isinstance(node, ast.Call) and getattr(node.func, "attr", "") in REGEX_CALLS:
+            silent |= {id(part) for part in ast.walk(node)}
+    for node in ast.walk(tree):
+        is_text = isinstance(node, ast.Constant) and isinstance(node.value, str)
+        if is_text and id(node) not in silent and " " in node.value.strip():
+            yield node.value
+
+
+def replaced(text: str) -> set[str]:
+    """Return the replaced words in a text."""
+    return {w for w in CHECKED if re.search(rf"\b{re.escape(w)}s?\b", text, re.IGNORECASE)}
+
+
+@pytest.mark.parametrize("module", PRINTING, ids=str)
+def test_a_module_prints_the_terms_of_the_glossary(module: Path) -> None:
+    tree = ast.parse((ROOT / module).read_text(encoding="utf-8"))
+    used = {word for text in sentences(tree) for word in replaced(text)}
+    known = {word for path, word in PRINTED_EXCEPTIONS if path == module.as_posix()}
+    assert used == known, f"write {[CHECKED[word] for word in used - known]}"
+
+
+@pytest.mark.parametrize("template", TEMPLATES, ids=lambda path: path.name)
+def test_a_page_of_the_report_uses_the_terms_of_the_glossary(template: Path) -> None:
+    assert replaced(NO_TEXT.sub(" ", template.read_text(encoding="utf-8"))) == set()
+
+
+def test_words_are_found_in_printed_sentences_alone() -> None:
+    code = (
+        'def f():\n    """A device."""\n    x = "device"\n    re.compile("a device")\n'
+        '    raise ValueError(f"its dtype is {x}, and passed over")\n'
+    )
+    assert {word for text in sentences(ast.parse(code)) for word in replaced(text)} == {
+        "dtype",
+        "passed over",
+    }
