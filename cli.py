@@ -53,7 +53,7 @@ FAULT_NOTE = (
 )
 EXIT_UNREAD_SOURCE = 4
 NIGHT_EXIT_MEANINGS = {
-    0: "no regression",
+    0: "no new regression",
     3: "a regression",
     EXIT_UNREAD_SOURCE: "a log could not be read or analysed",
 }

@@ -160,7 +160,9 @@ def token_count_factor(row: MetricsRow) -> float:
     return 1.0 if 1 / MAX_RANK_TOKEN_RATIO < ratio < MAX_RANK_TOKEN_RATIO else ratio
 
 
-MICRO_STEP_TEXT: Final = "total tokens over total time, instead of the median of single micro-steps"
+MICRO_STEP_TEXT: Final = (
+    "the logged value is a median of micro-steps, ours is total tokens / total time"
+)
 
 
 def _bridge(  # noqa: PLR0913, PLR0917 - its parts

@@ -35,7 +35,7 @@ GAP_CAUSES: Final[dict[str, str]] = {
     "trained": "frozen weights counted as trainable (LoRA)",
     "peak": "another peak as divisor",
     "data": "data loading left out of the logged time",
-    "window": "total tokens over total time, instead of the median of logged rates",
+    "window": "the logged value is a median of rates, ours is total tokens / total time",
     "unexplained": "unexplained",
 }
 """Causes why a printed figure is not ours, in the order of a bridge from the logged figure to ours.

@@ -123,7 +123,7 @@ def rate_interval(
             None,
             None,
             None,
-            f"{n} window{'s' * (n != 1)}, and an interval needs {MIN_INTERVAL_WINDOWS}",
+            f"{n} of {MIN_INTERVAL_WINDOWS} windows needed",
         )
     whole = float(tokens.sum())
     base = seconds - stall_seconds

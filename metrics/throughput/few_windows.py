@@ -57,7 +57,9 @@ def few_windows_warning(
         off = f" and may be off by {unsure:.0%}, as they differ"
     if apart is not None:
         apart_text = f"; by time stamps, all of these steps ran at {apart:+.1%}"
-    remedy = "ingest the whole log" if partial else "ingest a longer log"
+    remedy = "train longer, or log more often"
+    if partial:
+        remedy = "if lines were filtered out, ingest the original log"
     effect: Effect = "doubt" if number == 1 or (unsure is not None and unsure > most) else "note"
     if partial and (apart is not None or too_few):
         effect = "unranked"

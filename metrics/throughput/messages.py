@@ -81,14 +81,14 @@ MIXED_WRITERS: Final = MessageKind(
 )
 PREFERENCE_STEPS: Final = MessageKind(
     "preference-steps",
-    "Steps train on preference pairs: a sample may be two sequences, and a reference model may "
-    "run too",
+    "Tokens per step are uncertain in preference training: a sample may be two sequences, and a "
+    "reference model may run too",
     when="The objective is preference (DPO, a reward model).",
 )
 REINFORCEMENT_STEPS: Final = MessageKind(
     "reinforcement-steps",
-    "Steps are reinforcement learning: samples are prompts to be continued, and some steps "
-    "include the generation",
+    "Tokens per step are uncertain in reinforcement learning: samples are prompts to be continued, "
+    "and some steps include the generation",
     when="The objective is reinforcement.",
 )
 
@@ -99,7 +99,7 @@ UNLOGGED_WORK: Final = MessageKind(
     "TGS leaves out {windows}, probably unlogged evaluations or checkpoints",
     "doubt",
     when="A few windows are far slower than the rest, and no log line explains them.",
-    fix="ingest the whole log",
+    fix="if lines were filtered out, ingest the original log",
 )
 LATE_START: Final = MessageKind(
     "late-start",
@@ -107,14 +107,14 @@ LATE_START: Final = MessageKind(
     "probably still warm-up",
     "doubt",
     when="The first windows of a short log are slower than the rest.",
-    fix="ingest a longer log",
+    fix="train longer, or log more often",
 )
 COUNTED_STALLS: Final = MessageKind(
     "counted-stalls",
-    "TGS is {more:.1%} lower because of {windows}: stalls, or work without log lines",
+    "Slow windows lower TGS by {more:.1%}: {windows}, stalls or unlogged work",
     "doubt",
     when="Slow windows count in TGS, and no log line explains them.",
-    fix="ingest the whole log",
+    fix="if lines were filtered out, ingest the original log",
 )
 FEW_WINDOWS: Final = MessageKind(
     "few-windows",
@@ -177,7 +177,7 @@ COARSE_TIMES: Final = MessageKind(
 )
 SINGLE_MICRO_STEPS: Final = MessageKind(
     "single-micro-steps",
-    "TGS is the mean of single micro-steps as logged, because tokens per step are unknown",
+    "Tokens per step are unknown, so TGS is only the mean of the logged micro-step rates",
     when="Logged rates cover single micro-steps.",
     fix="fairmfu set RUN seq_len=… micro_batch_size=… packed=…",
 )
@@ -211,8 +211,8 @@ AVERAGE_WINDOW_UNKNOWN: Final = MessageKind(
 )
 ACCUMULATION_UNKNOWN: Final = MessageKind(
     "accumulation-unknown",
-    "TGS uses {timed:,.0f} of {passed:,.0f} micro-steps, and without gradient_accumulation their "
-    "share of optimizer steps is unknown",
+    "Only {timed:,.0f} of {passed:,.0f} micro-steps are timed, and without gradient_accumulation it "
+    "is unknown how many of them contain an optimizer step",
     "unranked",
     when="Some micro-steps are timed, and gradient_accumulation is unknown.",
     fix="fairmfu set RUN gradient_accumulation=N",

@@ -262,8 +262,13 @@ def _shape(facts: Mapping[str, Mapping[str, Any]], result: UtilizationResult) ->
         result.missing.append("model_config")
         damaged = isinstance(error, ImpossibleShapeError)
         text = _with_place(str(error), _where(facts[best])) if damaged else str(error)
-        result.warnings.append(messages.SHAPE_UNKNOWN(error=text))
+        result.warnings.append(messages.SHAPE_UNKNOWN(error=_for_stored_run(text)))
         return None
+
+
+def _for_stored_run(error: str) -> str:
+    """Return an error with the command that gives the missing fact to a stored run."""
+    return error.replace(" Fix: give ", " Fix: fairmfu set RUN ")
 
 
 def _with_place(error: str, origin: str) -> str:
@@ -697,7 +702,7 @@ def _peaks(
         device = accelerators.find_accelerator(name, overlay)
     except accelerators.UnknownAcceleratorError as error:
         result.missing.append("peak_flops")
-        result.warnings.append(messages.ACCELERATOR_UNKNOWN(error=error))
+        result.warnings.append(messages.ACCELERATOR_UNKNOWN(error=_for_stored_run(str(error))))
         return None
     result.values["device"] = device.name
     if dtypes is not None:

@@ -77,15 +77,14 @@ PADDING_UNKNOWN: Final = MessageKind(
 )
 QUANTIZED_WEIGHTS: Final = MessageKind(
     "quantized-weights",
-    "Precision is unknown: the log says {said}, so weights are quantized and some matmuls use "
-    "fewer than 16 bits",
+    "Precision is unknown: the log says {said}, so some matmuls use fewer than 16 bits",
     when="The log shows quantized weights, and the precision is unknown.",
     fix="{choice}{none}",
 )
 PRECISION_AGAINST_LOG: Final = MessageKind(
     "precision-against-log",
-    "precision={precision} is given, but the log says {said}: weights are quantized, so MFU is "
-    "too high unless no layer was converted",
+    "precision={precision} is given, but the log says {said}: some matmuls use fewer bits, so MFU "
+    "is too high unless no layer was converted",
     "unranked",
     when="A given precision contradicts the log.",
     fix="{choice}",

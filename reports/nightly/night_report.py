@@ -583,8 +583,8 @@ def _ran(digest: NightDigest) -> str:
     if ran == every:
         return "the only series" if every == 1 else f"any of the {every:,} series"
     outcomes = {run["outcome"] for run in digest.runs if run["series"] is not None}
-    how = "that finished" if outcomes == {"completed"} else "measured tonight"
-    return f"the {ran:,} of {every:,} series {how}"
+    how = "completed run" if outcomes == {"completed"} else "measured run"
+    return f"{ran:,} of {every:,} series; the others have no {how} tonight"
 
 
 def _tonight(digest: NightDigest) -> str:

@@ -49,7 +49,7 @@ OUTCOME_LABELS: Final = {
     "crashed": "crashed",
     "killed": "killed",
     "nan_loss": "loss became NaN",
-    "incomplete": "the log ends without a reason",
+    "incomplete": "unknown (no end message, no error)",
 }
 MAX_OUTCOME_TEXT: Final = 160
 
@@ -62,7 +62,7 @@ TOKEN_BASES: Final = {
 
 END_TO_END: Final = {
     "stamp and first line": (
-        "from the start of training (first line by its logged time, the rest by time stamps)"
+        "from the start of training (logged time of the first line, then time stamps)"
     ),
     "runtime": "over the logged run time",
     "printed samples/s": "from the samples/s of the last line, start-up included",
@@ -74,7 +74,7 @@ def end_to_end_words(row: MetricsRow) -> str:
     basis = row["end_to_end_basis"] or ""
     kind, from_start, _ = basis.partition(" from start")
     since = "the start of training" if from_start else "the first step line"
-    return END_TO_END.get(basis, f"from {since}, timed by {EVIDENCE_LABELS.get(kind, kind)}")
+    return END_TO_END.get(basis, f"from {since}, time from {EVIDENCE_LABELS.get(kind, kind)}")
 
 
 def confidence_text(row: MetricsRow) -> str:

@@ -216,7 +216,7 @@ FACT_COLUMNS: Final[Columns] = {
     "origin": ("origin", str),
 }
 
-UNUSED_ORIGIN: Final = "not used, see the warnings: {}"
+UNUSED_ORIGIN: Final = "not used (see the warnings); {}"
 """Origin of a fact that is known but counts as missing, such as a doubtful precision."""
 
 MAX_VALUE_TEXT: Final = 60
@@ -308,7 +308,7 @@ def _formula(row: MetricsRow) -> str:
     windows = count_noun(not_null(row["windows"]), "window")
     lines = [
         f"TGS    {row['tgs']:,.1f} tokens/s/GPU  steady, {windows}, "
-        f"timed by {EVIDENCE_LABELS[not_null(row['time_basis'])]}; "
+        f"time from {EVIDENCE_LABELS[not_null(row['time_basis'])]}; "
         f"{TOKEN_BASES[not_null(row['token_basis'])]}",
         f"       {_interval(row)}",
         f"       excluded from steady: {_left_out(row)}",
@@ -332,7 +332,9 @@ def _formula(row: MetricsRow) -> str:
         )
     if row["hfu_low"] is not None:
         bounds = dict.fromkeys(percent(not_null(row[end])) for end in ("hfu_low", "hfu_high"))
-        range_reason = " (depends on how layers recompute)" if len(bounds) > 1 else ""
+        range_reason = (
+            " (range: implementations differ in what they run twice)" if len(bounds) > 1 else ""
+        )
         lines.append(f"HFU    {' to '.join(bounds)}{range_reason}, recompute {row['recompute']}")
     return printable("\n".join(lines)) + f"\n       formula {row['formula']}"
 
@@ -380,8 +382,8 @@ def _time(row: MetricsRow) -> str:
     if not rows:
         return ""
     head = (
-        f"Wall time {seconds_text(not_null(row['wall_s']))}. For each cause: time lost against "
-        "steady speed"
+        f"Wall time {seconds_text(not_null(row['wall_s']))}: steady training, and the time lost to "
+        "each cause"
     )
     return f"{head}\n" + render_frame(pl.DataFrame(rows), "table", TIME_COLUMNS)
 
@@ -407,10 +409,10 @@ def _claims(row: MetricsRow) -> str:
             )
             lines.append(f"  {name} {text}{told}")
     lines += _samples_claim(row)
-    use = "only the rate is used, as the source of time"
+    use = "only the logged rate is used, to get the time of each step"
     if row["time_basis"] != "rate":
         use = "not used in our formula"
-    head = f"Logged figures (medians over the steady windows; {use})"
+    head = f"Logged figures (over the steady windows, medians unless stated; {use})"
     return "\n".join([head, *lines]) if lines else ""
 
 
@@ -465,7 +467,7 @@ def _audit(row: MetricsRow, audit: Audit) -> str:
 
 def not_compared_reason(audit: Audit) -> str:
     """Return why logged figures were not compared, with missing facts called missing."""
-    reasons = audit.not_compared_reason or "its figures follow from no other figure in the log"
+    reasons = audit.not_compared_reason or "no other logged figure to check it against"
     return "; ".join(map(_with_missing, reasons.split("; ")))
 
 

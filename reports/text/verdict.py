@@ -52,7 +52,7 @@ MAX_NAMED_RUNS: Final = 3
 
 SET_COMMAND: Final = "fairmfu set RUN NAME=VALUE"
 
-FACT_VALUES: Final = {"peak_flops": "N (dense FLOP/s in the precision of the run)"}
+FACT_VALUES: Final = {"peak_flops": "N (dense FLOP/s in the precision of the run, none is known)"}
 """Placeholders of values that need a unit."""
 
 MIN_LOGGED_SPREAD: Final = 0.02
@@ -266,7 +266,7 @@ class _Speaker:
         shown = max(found.smallest_difference or 0.0 for _, found in tied)
         return (
             f"{whole} {self.style.strong('are not measurably different')}: {_small(apart)} apart, "
-            f"within the noise (smallest detectable difference: {_small(shown)})"
+            f"within the noise (between them, {_small(shown)} or more would be detectable)"
             + (self._logs_said() if len(self.sides) == 2 else "")  # noqa: PLR2004 - a pair
         )
 
@@ -308,7 +308,7 @@ class _Speaker:
         times = self.style.strong(f"{ratio:.2f}x")
         of = "" if pair_only else f" against {self._side(other)}"
         if abs(ratio / ours.ratio - 1) < MIN_CAUSE_EFFECT:
-            return f"by the logged figures also {times}{of}"
+            return f"the logged figures agree: {times}{of}"
         why = ratio_reasons(
             self.best.rows[0], other.rows[0], figure, self.style.name, self.style.plain
         )
@@ -379,8 +379,8 @@ class _Speaker:
         names = join_words(_some([self.style.name(row) for row in rows]))
         starts = max(side.repeats for side in self.sides if side.rows[0]["setup"] == setup)
         return (
-            f"{names} have the same setup ({setup}), from {starts} starts: too few to estimate "
-            f"run-to-run noise ({MIN_REPEATS} needed)."
+            f"{names} have the same setup, but only {starts} independent launches: run-to-run noise "
+            f"needs {MIN_REPEATS}."
         )
 
     def _may_repeat(self, once: Sequence[ComparisonSide]) -> str:
@@ -493,7 +493,7 @@ class _Speaker:
         if price is not None:
             paid = [f"{side.rows[0]['cost_per_billion_tokens']:,.2f}" for side in self.sides]
             text += f", or {_few(paid)} at {price} per GPU-hour"
-        order = ", in this order" if len(set(hours)) > 1 else ""
+        order = ", best run first" if len(set(hours)) > 1 else ""
         return self.style.plain(f"{text}{order}.")
 
     def not_the_same(self) -> str:

@@ -485,7 +485,7 @@ def _neox(month: str, since: str | None, until: str | None, **more: object) -> p
 
 
 _OVER_THE_ENGINE: Final = {
-    "logged_samples_per_second": "DeepSpeed's timer does not print its divisor, the time"
+    "logged_samples_per_second": "DeepSpeed does not print the time that it divides by"
 }
 
 
@@ -659,7 +659,7 @@ ERA_ROWS: Final[tuple[partial[Era], ...]] = (
         path="applications/DeepSpeed-Chat/dschat/utils/perf.py",
         commit="45b4b715",
         formula=f"{PAPER_EQUATION.replace(', V padded', '')}; one GPU's work divided by the world"
-        " size; r less 1 - 2k/d under LoRA of rank k",
+        " size; under LoRA of rank R: r - (1 - 2R/d)",
         stages=_paper_path(trained=forwards_with_adapters),
         decimals={
             "elapsed_s": 2,

@@ -257,7 +257,7 @@ ERA_ROWS: Final[tuple[partial[Era], ...]] = (
         "2026-08-25",
         commit="4ed3c5363",
         versions=("0.3.0",),
-        formula="6 (N_active - embedding) + 6 sum H(q+v) T, softmax layers only since fd712e814",
+        formula="6 (N_active - embedding) + 6 sum H(q+v) T; since fd712e814, only softmax layers",
         stages=(_ATTENTION, FormulaStage("norms", own_heads)),
     ),
     _era(

@@ -668,7 +668,7 @@ def test_the_pipeline_engine_and_the_timer() -> None:
     )[0]
     assert timer.lines_by_column == {}
     assert timer.reproduced is None
-    assert "does not print its divisor, the time" in timer.not_compared_reason
+    assert "does not print the time that it divides by" in timer.not_compared_reason
 
 
 WRONG = [

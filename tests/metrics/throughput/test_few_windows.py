@@ -11,8 +11,8 @@ from fairmfu.metrics.core.messages import NOT_RANKED
 from tests.metrics.throughput.test_throughput import at, facts, rates, run, steps
 
 FACTS = facts(gpus=1, global_batch_size=1, seq_len=100, log_interval=10)
-LONGER_LOG = " Fix: ingest a longer log"
-WHOLE_LOG = " Fix: ingest the whole log"
+LONGER_LOG = " Fix: train longer, or log more often"
+WHOLE_LOG = " Fix: if lines were filtered out, ingest the original log"
 
 
 def of_rates(*paces: float) -> list[str]:

@@ -231,7 +231,7 @@ def test_an_evaluation_does_not_spoil_a_rate_that_starts_anew_after_it() -> None
     row = rates(logged, about, facts(gpus=1), ANEW | {"line": 5, "step": 1})
     assert row["tgs"] == pytest.approx(100.0)
     assert row["throughput_warnings"] == [
-        "TGS is from a single window (9 steps). Fix: ingest a longer log"
+        "TGS is from a single window (9 steps). Fix: train longer, or log more often"
     ]
 
 

@@ -171,13 +171,15 @@ def test_a_quiet_night_is_one_sentence():
 
 
 @pytest.mark.parametrize(
-    ("outcome", "how"), [("completed", "that finished"), ("out_of_memory", "measured tonight")]
+    ("outcome", "how"), [("completed", "completed run"), ("out_of_memory", "measured run")]
 )
 def test_a_quiet_night_names_how_many_series_ran(outcome, how):
     night = quiet()
     tonight = night.tonight.head(1).with_columns(outcome=pl.lit(outcome))
     night = replace(night, tonight=tonight)
-    said = f"No new speed change in the 1 of 20 series {how}. 1 run tonight."
+    said = (
+        f"No new speed change in 1 of 20 series; the others have no {how} tonight. 1 run tonight."
+    )
     is_bad = outcome != "completed"
     assert first(night).endswith(said)
     assert first(night).startswith("The only run tonight did not complete: ") == is_bad

@@ -72,7 +72,7 @@ def test_a_doubt_stands_beside_the_figure(doubted: Analysis) -> None:
         (
             [
                 "TGS is from only 2 windows (20 steps) and may be off by 61%, as they differ. "
-                "Fix: ingest a longer log"
+                "Fix: train longer, or log more often"
             ],
             "TGS is from only 2 windows",
         ),

@@ -50,18 +50,18 @@ def test_an_interval_says_what_it_comes_from_or_why_there_is_none() -> None:
     assert confidence_text(row(windows=49, effective_windows=34.2)) == (
         "49 windows (effective sample size 34)"
     )
-    assert confidence_text(row(windows=3, no_interval="3 windows, and an interval needs 9")) == (
-        "no interval: 3 windows, and an interval needs 9"
+    assert confidence_text(row(windows=3, no_interval="3 of 9 windows needed")) == (
+        "no interval: 3 of 9 windows needed"
     )
 
 
 @pytest.mark.parametrize(
     ("basis", "words"),
     [
-        ("stamp from start", "from the start of training, timed by time stamps"),
+        ("stamp from start", "from the start of training, time from time stamps"),
         ("runtime", "over the logged run time"),
-        ("elapsed", "from the first step line, timed by the logged step time"),
-        ("elapsed from start", "from the start of training, timed by the logged step time"),
+        ("elapsed", "from the first step line, time from the logged step time"),
+        ("elapsed from start", "from the start of training, time from the logged step time"),
     ],
 )
 def test_end_to_end_says_what_it_covers(basis: str, words: str) -> None:

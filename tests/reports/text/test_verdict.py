@@ -132,7 +132,7 @@ def test_a_difference_inside_the_noise_is_called_that(shelf: Shelf) -> None:
     assert "are not measurably different: " in said
     apart, shown = numbers(
         said,
-        r"([\d.]+) % apart, within the noise \(smallest detectable difference: ([\d.]+) %\)",
+        r"([\d.]+) % apart, within the noise \(between them, ([\d.]+) % or more would be detectable\)",
     )
     assert apart < shown
     assert "as fast per GPU" not in said
@@ -214,7 +214,9 @@ def test_two_repeats_are_too_few(shelf: Shelf) -> None:
     repeats(shelf, "torchtitan", (1.28, 1.30))
     text = shelf.compare()
     assert "torchtitan-0 is 1.01" in text.splitlines()[0]
-    assert "torchtitan-0 and torchtitan-1 have the same setup (A), from 2 starts: too few" in text
+    assert (
+        "torchtitan-0 and torchtitan-1 have the same setup, but only 2 independent launches" in text
+    )
     assert "(3 needed)" in text
 
 
@@ -240,7 +242,7 @@ def test_logs_that_agree_are_not_said_to_mislead(shelf: Shelf) -> None:
     shelf.put("longer", "torchtitan", 1.60, count=20, seed=2)
     text = shelf.compare()
     assert "short has no interval (" in text.splitlines()[0]
-    assert re.search(r"; by the logged figures also [\d.]+x\.$", text.splitlines()[0])
+    assert re.search(r"; the logged figures agree: [\d.]+x\.$", text.splitlines()[0])
     assert "By the logged figures alone" not in text
 
 
@@ -348,7 +350,7 @@ def test_logs_that_say_what_we_say_mislead_nobody(shelf: Shelf) -> None:
     shelf.put("slow", "torchtitan", 1.50, seed=2, count=600)
     said = " ".join(shelf.compare().split())
     assert "No winner is claimed" in said
-    assert "by the logged figures also 1.1" in said
+    assert "the logged figures agree: 1.1" in said
     assert "would seem" not in said
 
 
