@@ -211,8 +211,8 @@ AVERAGE_WINDOW_UNKNOWN: Final = MessageKind(
 )
 ACCUMULATION_UNKNOWN: Final = MessageKind(
     "accumulation-unknown",
-    "Only {timed:,.0f} of {passed:,.0f} micro-steps are timed, and without gradient_accumulation it "
-    "is unknown how many of them contain an optimizer step",
+    "Only {timed:,.0f} of {passed:,.0f} micro-steps are timed, and without gradient_accumulation "
+    "it is unknown how many of them contain an optimizer step",
     "unranked",
     when="Some micro-steps are timed, and gradient_accumulation is unknown.",
     fix="fairmfu set RUN gradient_accumulation=N",

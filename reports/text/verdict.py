@@ -379,8 +379,8 @@ class _Speaker:
         names = join_words(_some([self.style.name(row) for row in rows]))
         starts = max(side.repeats for side in self.sides if side.rows[0]["setup"] == setup)
         return (
-            f"{names} have the same setup, but only {starts} independent launches: run-to-run noise "
-            f"needs {MIN_REPEATS}."
+            f"{names} have the same setup, but only {starts} independent launches: run-to-run "
+            f"noise needs {MIN_REPEATS}."
         )
 
     def _may_repeat(self, once: Sequence[ComparisonSide]) -> str:
