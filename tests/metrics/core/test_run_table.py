@@ -382,8 +382,8 @@ def test_a_doubt_is_cut_at_a_clause(doubt: str, short: str) -> None:
 
 def test_the_doubt_that_costs_the_rank_is_shown() -> None:
     assert short_doubt([]) is None
-    assert short_doubt(["One.", "Two."]) == "One."
-    assert short_doubt(["One.", f"{NOT_RANKED}two.", f"{NOT_RANKED}three."]) == "Two."
+    assert short_doubt(["One.", "Two."]) == "One"
+    assert short_doubt(["One.", f"{NOT_RANKED}two.", f"{NOT_RANKED}three."]) == "Two"
 
 
 PROJECT = ROOT / "pyproject.toml"

@@ -186,7 +186,7 @@ def test_what_the_log_explains_is_not_told() -> None:
 def test_where_stalls_are_marked_these_alone_count() -> None:
     told = counted(windows([99, *[10] * 4, 30, 10, 10, 16, 10, 10], stalled=(5,)))
     assert told is not None
-    assert "because of 1 of 10 windows (3x as slow, " in told
+    assert ": 1 of 10 windows (3x as slow, " in told
 
 
 def test_a_share_of_no_time_is_not_told() -> None:
@@ -212,7 +212,7 @@ def test_a_window_without_tokens_has_no_say_in_the_usual_pace() -> None:
     tokens = [1, 1, 1, 1, 1, 0, 0, 0, 0, 1.0]
     told = counted(windows([99, 10, 10, 10, 10, 1, 1, 1, 1, 16], tokens=tokens))
     assert told is not None
-    assert "because of 1 of 9 windows (1.6x as slow, " in told
+    assert ": 1 of 9 windows (1.6x as slow, " in told
 
 
 def test_windows_without_tokens_have_no_rate_to_lower() -> None:
@@ -255,7 +255,7 @@ def test_tgs_without_the_told_windows_is_higher_by_the_share_told(
     text = counted(windows(seconds, tokens=tokens, stalled=range(13, 13 + number)))
     lower = 1 - (12 + number) / (12 + number * times)
     assert text is not None
-    (said,) = re.findall(r"^TGS is ([\d.]+)% lower", text)
+    (said,) = re.findall(r"^Slow windows lower TGS by ([\d.]+)%", text)
     assert float(said) == pytest.approx(100 * lower, abs=0.0501)  # 18.75 % is 18.7 or 18.8
 
 
@@ -279,7 +279,7 @@ def test_work_on_a_period_in_many_windows_is_told_with_its_cost(
     seconds = 10 * draw.normal(1, 0.01, lines) + work_s * held
     told = counted(windows(seconds.tolist()))
     assert told is not None
-    (lower,) = re.findall(r"^TGS is ([\d.]+)% lower", told)
+    (lower,) = re.findall(r"^Slow windows lower TGS by ([\d.]+)%", told)
     true = 1 - 10 * (lines - 1) / seconds[1:].sum()
     assert float(lower) / 100 == pytest.approx(true, abs=0.01)
 

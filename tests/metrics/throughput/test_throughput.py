@@ -651,7 +651,7 @@ def test_means_that_miss_the_share_of_optimizer_steps_give_way_to_stamps() -> No
     assert row["tgs"] == pytest.approx(100 / 1.15, rel=0.005)
     assert not [text for text in row["throughput_warnings"] if NOT_RANKED in text]
     (told,) = (text for text in row["throughput_warnings"] if "logged step time" in text)
-    assert "27 of 90 by the logged step time and 45 of 180 by time stamps" in told
+    assert "27 of 90 micro-steps by the logged step time and 45 of 180 micro-steps by" in told
 
 
 def test_means_that_hold_their_share_of_optimizer_steps_stay() -> None:

@@ -90,7 +90,7 @@ def test_an_interval_over_windows_of_no_time_is_finite_or_none() -> None:
     found = rate_interval(np.full(40, 10.0), np.array([0.0] * 39 + [5.0]), np.zeros(40))
     assert found.estimate is None or 0 < found.estimate.low <= found.estimate.high < np.inf
     nothing = rate_interval(np.full(40, 10.0), np.zeros(40), np.zeros(40))
-    assert nothing.no_interval_reason == "no time between the windows"
+    assert nothing.no_interval_reason == "no time passes between the windows"
 
 
 def timeline(*seconds: float) -> pl.DataFrame:
