@@ -31,7 +31,7 @@ GAP_CAUSES: Final[dict[str, str]] = {
     "ffn": "feed-forward block of another kind or width",
     "kv_heads": "grouped-query attention ignored, or key and value dropped (GQA, MLA)",
     "head_size": "head width assumed as d / heads",
-    "attention": "masked-out attention counted (mask, windows or documents ignored)",
+    "attention": "masked-out attention counted, or attention left out",
     "trained": "frozen weights counted as trainable (LoRA)",
     "peak": "another peak as divisor",
     "data": "data loading left out of the logged time",

@@ -318,7 +318,7 @@ def _ranked(group: Sequence[ComparisonRow], *, twice: bool) -> list[ComparisonRo
         label += ", synthetic" if best["synthetic"] else ""
     letters = repeated_runs.setup_letters(order, _setup)
     order = [row | {"setup": letter} for row, letter in zip(order, letters, strict=True)]
-    differs = _differences(group) + _formula_differences(group)
+    differs = _differences(order) + _formula_differences(group)
     sides = repeated_runs.comparison_sides(order)
     best_tgs = sides[0].tgs
     rows = [_relative_to_best(row, side, sides[0]) for side in sides for row in side.rows]
@@ -466,9 +466,10 @@ def varying_columns(group: Sequence[MetricsRow]) -> list[str]:
     return [name for name in VARIABLE_COLUMNS if len(_known(name, group)) > 1]
 
 
-def _known(name: str, group: Sequence[MetricsRow]) -> set[str]:
+def _known(name: str, group: Sequence[MetricsRow]) -> list[str]:
+    """Return the different known values of a column, in the order of the runs."""
     values = (value_of(row, name) for row in group)
-    return {_whole(value) for value in values if value is not None}
+    return list(dict.fromkeys(_whole(value) for value in values if value is not None))
 
 
 def format_value(value: object) -> str:
@@ -504,11 +505,11 @@ def _differences(group: Sequence[MetricsRow], without: Sequence[str] = ()) -> li
     return differs
 
 
-def _shortened(values: set[str]) -> list[str]:
+def _shortened(values: Sequence[str]) -> list[str]:
     """Return values as text; long values without their common beginning."""
     long = max(map(len, values)) > MAX_VALUE_LENGTH
     alike = len(commonprefix([*values])) if long else 0  # noqa: RUF071 - character by character
-    return sorted(f"{'…' if alike else ''}{value[alike:]}"[:MAX_VALUE_LENGTH] for value in values)
+    return [f"{'…' if alike else ''}{value[alike:]}"[:MAX_VALUE_LENGTH] for value in values]
 
 
 def _formula_differences(group: Sequence[MetricsRow]) -> list[str]:

@@ -59,7 +59,7 @@ def few_windows_warning(
         apart_text = f"; by time stamps, all of these steps ran at {apart:+.1%}"
     remedy = "train longer, or log more often"
     if partial:
-        remedy = "if lines were filtered out, ingest the original log"
+        remedy = "if you filtered the log, ingest the original"
     effect: Effect = "doubt" if number == 1 or (unsure is not None and unsure > most) else "note"
     if partial and (apart is not None or too_few):
         effect = "unranked"

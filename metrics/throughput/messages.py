@@ -99,7 +99,7 @@ UNLOGGED_WORK: Final = MessageKind(
     "TGS leaves out {windows}, probably unlogged evaluations or checkpoints",
     "doubt",
     when="A few windows are far slower than the rest, and no log line explains them.",
-    fix="if lines were filtered out, ingest the original log",
+    fix="if you filtered the log, ingest the original",
 )
 LATE_START: Final = MessageKind(
     "late-start",
@@ -114,7 +114,7 @@ COUNTED_STALLS: Final = MessageKind(
     "Slow windows lower TGS by {more:.1%}: {windows}, stalls or unlogged work",
     "doubt",
     when="Slow windows count in TGS, and no log line explains them.",
-    fix="if lines were filtered out, ingest the original log",
+    fix="if you filtered the log, ingest the original",
 )
 FEW_WINDOWS: Final = MessageKind(
     "few-windows",
@@ -177,7 +177,8 @@ COARSE_TIMES: Final = MessageKind(
 )
 SINGLE_MICRO_STEPS: Final = MessageKind(
     "single-micro-steps",
-    "Tokens per step are unknown, so TGS is only the mean of the logged micro-step rates",
+    "TGS is only the mean of the logged micro-step rates: a total needs the tokens per step, which "
+    "are unknown",
     when="Logged rates cover single micro-steps.",
     fix="fairmfu set RUN seq_len=… micro_batch_size=… packed=…",
 )
@@ -211,8 +212,8 @@ AVERAGE_WINDOW_UNKNOWN: Final = MessageKind(
 )
 ACCUMULATION_UNKNOWN: Final = MessageKind(
     "accumulation-unknown",
-    "Only {timed:,.0f} of {passed:,.0f} micro-steps are timed, and without gradient_accumulation "
-    "it is unknown how many of them contain an optimizer step",
+    "Only {timed:,.0f} of {passed:,.0f} micro-steps are timed. How many of these contain an "
+    "optimizer step depends on gradient_accumulation, which is unknown",
     "unranked",
     when="Some micro-steps are timed, and gradient_accumulation is unknown.",
     fix="fairmfu set RUN gradient_accumulation=N",
@@ -304,3 +305,13 @@ FACTS_DIFFER: Final = MessageKind(
     "doubt",
     when="The log, a file beside it or a user give different values of a fact.",
 )
+
+
+# -- facts that messages ask for -------------------------------------------------------------
+
+ASKED_FACTS: Final = {
+    ACCUMULATION_UNKNOWN.identifier: ("gradient_accumulation",),
+    AVERAGE_WINDOW_UNKNOWN.identifier: ("average_window",),
+    RANK_SUM_DOUBTFUL.identifier: ("context_parallel", "tensor_parallel"),
+}
+"""Facts that would give a run its rank, by the identifier of the message."""

@@ -567,7 +567,7 @@ def _no_news(digest: NightDigest) -> str:
     elif all(row["state"] == STATE_NEW for row in digest.series):
         return f"{_history_needed(digest.series)} {runs}"
     elif not any(row["state"] == STATE_NEW for row in ran):
-        return f"No new speed change in {_ran(digest)}. {runs}"
+        return f"{_unchanged(digest)} {runs}"
     return f"{first} {_tonight(digest)}"
 
 
@@ -577,14 +577,16 @@ def _history_needed(series: Sequence[NightSeries]) -> str:
     return f"Not enough history: {who}{most:,} of {MIN_POINTS} runs needed."
 
 
-def _ran(digest: NightDigest) -> str:
-    """Return the series with a run of tonight, in words."""
+def _unchanged(digest: NightDigest) -> str:
+    """Return the sentence that no measured series changed its speed."""
     ran, every = sum(row["ran"] for row in digest.series), len(digest.series)
     if ran == every:
-        return "the only series" if every == 1 else f"any of the {every:,} series"
+        where = "the only series" if every == 1 else f"any of the {every:,} series"
+        return f"No new speed change in {where}."
     outcomes = {run["outcome"] for run in digest.runs if run["series"] is not None}
-    how = "completed run" if outcomes == {"completed"} else "measured run"
-    return f"{ran:,} of {every:,} series; the others have no {how} tonight"
+    how = "completed" if outcomes == {"completed"} else "measured"
+    have, whose = ("has", "its") if ran == 1 else ("have", "their")
+    return f"Only {ran:,} of {every:,} series {have} a {how} run tonight; {whose} speed has not changed."
 
 
 def _tonight(digest: NightDigest) -> str:

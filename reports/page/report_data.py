@@ -36,6 +36,7 @@ from fairmfu.metrics.core.run_table import METRICS, MetricsRow, value_of
 from fairmfu.metrics.formula.accelerators import Accelerator
 from fairmfu.metrics.formula.flops import FORMULA_VERSION
 from fairmfu.metrics.pipeline.analysis import Analysis, analyse
+from fairmfu.metrics.throughput.messages import ASKED_FACTS
 from fairmfu.metrics.throughput.throughput import explain_missing_rate
 from fairmfu.metrics.utilization.utilization import operator_table
 
@@ -383,7 +384,8 @@ def missing_facts(row: MetricsRow) -> list[str]:
     unknown = [
         name for name in COMPARABILITY_COLUMNS if name in METRICS and value_of(row, name) is None
     ]
-    asked = dict.fromkeys([*row["missing"], *unknown])
+    doubted = [name for kind in row["warning_kinds"] for name in ASKED_FACTS.get(kind, ())]
+    asked = dict.fromkeys([*row["missing"], *unknown, *doubted])
     return [name for name in asked if name in FACT_NAMES and name != "params_total"]
 
 

@@ -239,7 +239,7 @@ def factor_reasons(bridge: Bridge) -> list[str]:
             if len(seen) > MAX_NAMED_FACTORS
             else f"{each} below {MIN_VISIBLE_CHANGE:.2%}".replace("%", " %")
         )
-        told.append(f"{count_noun(rest, 'more factor')}{within}")
+        told.append(f"{count_noun(rest, 'more factor' if told else 'factor')}{within}")
     left = 1 / bridge.unexplained
     if not bridge.explained:
         told.append(f"unexplained (x {format_factor(left)})")

@@ -62,7 +62,7 @@ TOKEN_BASES: Final = {
 
 END_TO_END: Final = {
     "stamp and first line": (
-        "from the start of training (logged time of the first line, then time stamps)"
+        "from the start of training (first step by its logged time, later steps by time stamps)"
     ),
     "runtime": "over the logged run time",
     "printed samples/s": "from the samples/s of the last line, start-up included",

@@ -52,9 +52,6 @@ MAX_NAMED_RUNS: Final = 3
 
 SET_COMMAND: Final = "fairmfu set RUN NAME=VALUE"
 
-FACT_VALUES: Final = {"peak_flops": "N (dense FLOP/s in the precision of the run, none is known)"}
-"""Placeholders of values that need a unit."""
-
 MIN_LOGGED_SPREAD: Final = 0.02
 """Smallest difference of logged figures to mention."""
 
@@ -378,8 +375,9 @@ class _Speaker:
         rows = [row for row in self.group if row["setup"] == setup]
         names = join_words(_some([self.style.name(row) for row in rows]))
         starts = max(side.repeats for side in self.sides if side.rows[0]["setup"] == setup)
+        some = ", and some resume another one" if len(rows) > starts else ""
         return (
-            f"{names} have the same setup, but only {starts} independent launches: run-to-run "
+            f"{names} have the same setup{some}: {starts} independent launches, and run-to-run "
             f"noise needs {MIN_REPEATS}."
         )
 
@@ -408,8 +406,13 @@ class _Speaker:
         lacks = list(dict.fromkeys(name for row in self.group for name in row["missing"]))
         if not lacks:
             return ""
-        value = FACT_VALUES.get(lacks[0], "VALUE")
-        return f"No MFU: {join_words(lacks)} missing. Fix: fairmfu set RUN {lacks[0]}={value}."
+        if lacks == ["peak_flops"]:
+            row = self.group[0]
+            return self.style.plain(
+                f"No MFU: no {row['precision']} peak of {row['device']} is known. Fix: fairmfu set "
+                "RUN peak_flops=N (dense FLOP/s in that precision)."
+            )
+        return f"No MFU: {join_words(lacks)} missing. Fix: fairmfu set RUN {lacks[0]}=VALUE."
 
     def logs(self) -> str:
         """Return a note on the logged figures beside ours, and the order by the logs."""

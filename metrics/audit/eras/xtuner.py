@@ -203,8 +203,8 @@ ERA_ROWS: Final[tuple[partial[Era], ...]] = (
     _hook(
         "0.1.16",
         "520ce9996",
-        "r L (8dd + 6df + 4dT/2) + 6dV, T of the whole sequence (#527); since 0.1.18 (376188af5,"
-        " #555) the hook divides the result by the sequence-parallel ranks",
+        "r L (8dd + 6df + 4dT/2) + 6dV; since 0.1.18 (376188af5, #555) divided by the"
+        " sequence-parallel ranks",
         since=HALVED_SINCE,
         versions=(*(f"0.1.{n}" for n in range(16, 24)), "0.2.0rc0", "0.2.0"),
         stages=_path(0.5),

@@ -217,12 +217,14 @@ def test_a_print_too_coarse_for_its_windows_counts_in_full() -> None:
     assert 100 / coarse.high == pytest.approx(100 / exact.high - left)
 
 
-@pytest.mark.parametrize(("number", "why"), [(1, "1"), (8, "8"), (0, "0"), (9, None)])
+@pytest.mark.parametrize(
+    ("number", "why"), [(1, "1 window"), (8, "8 windows"), (0, "0 windows"), (9, None)]
+)
 def test_nine_windows_have_an_interval(number: int, why: str | None) -> None:
     found = rate_interval(np.full(number, 100.0), noise(number), np.zeros(number))
     assert (found.estimate is None) == (why is not None)
     told = found.no_interval_reason
-    assert told == (why and f"{why} of 9 windows needed")
+    assert told == (why and f"{why}, 9 needed")
 
 
 def test_windows_that_drift_have_none() -> None:

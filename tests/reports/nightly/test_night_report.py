@@ -177,9 +177,7 @@ def test_a_quiet_night_names_how_many_series_ran(outcome, how):
     night = quiet()
     tonight = night.tonight.head(1).with_columns(outcome=pl.lit(outcome))
     night = replace(night, tonight=tonight)
-    said = (
-        f"No new speed change in 1 of 20 series; the others have no {how} tonight. 1 run tonight."
-    )
+    said = f"Only 1 of 20 series has a {how} tonight; its speed has not changed. 1 run tonight."
     is_bad = outcome != "completed"
     assert first(night).endswith(said)
     assert first(night).startswith("The only run tonight did not complete: ") == is_bad

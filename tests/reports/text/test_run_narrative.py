@@ -50,8 +50,8 @@ def test_an_interval_says_what_it_comes_from_or_why_there_is_none() -> None:
     assert confidence_text(row(windows=49, effective_windows=34.2)) == (
         "49 windows (effective sample size 34)"
     )
-    assert confidence_text(row(windows=3, no_interval="3 of 9 windows needed")) == (
-        "no interval: 3 of 9 windows needed"
+    assert confidence_text(row(windows=3, no_interval="3 windows, 9 needed")) == (
+        "no interval: 3 windows, 9 needed"
     )
 
 
