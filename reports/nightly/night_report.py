@@ -586,7 +586,8 @@ def _unchanged(digest: NightDigest) -> str:
     outcomes = {run["outcome"] for run in digest.runs if run["series"] is not None}
     how = "completed" if outcomes == {"completed"} else "measured"
     have, whose = ("has", "its") if ran == 1 else ("have", "their")
-    return f"Only {ran:,} of {every:,} series {have} a {how} run tonight; {whose} speed has not changed."
+    only = f"Only {ran:,} of {every:,} series {have} a {how} run tonight"
+    return f"{only}; {whose} speed has not changed."
 
 
 def _tonight(digest: NightDigest) -> str:

@@ -240,7 +240,7 @@ def test_a_price_that_is_none_is_said_with_the_rest(write: Write) -> None:
         load_config(path, parse_price=price)
     assert str(caught.value).splitlines() == [
         f"{path}: 2 problems:",
-        "  price: '2 for 3' is no price per GPU-hour; write 2.50 or '2.50 EUR'.",
+        "  price: '2 for 3' is not a price per GPU-hour; write 2.50 or '2.50 EUR'.",
         "  keep: is 0: write a whole number of reports, for example 400.",
     ]
 

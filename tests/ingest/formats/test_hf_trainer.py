@@ -21,7 +21,7 @@ from fairmfu.ingest.formats.hugging_face.trainer import (
 from fairmfu.ingest.formats.registry import BUILT_IN_FORMATS
 from fairmfu.ingest.parse.record_sink import ParsedSource
 from fairmfu.ingest.pipeline.api import read_logs
-from fairmfu.metrics.core.messages import NOT_RANKED
+from fairmfu.metrics.core.messages import NOT_RANKED, as_clause
 from fairmfu.metrics.pipeline.analysis import analyse
 from fairmfu.metrics.throughput import messages
 from fairmfu.metrics.throughput.throughput import (
@@ -197,7 +197,7 @@ def test_dicts_without_times_say_that_the_engine_between_them_has_some(
     each = [[engine(10 * n, 20 * n)[k] for k in lines] + [DICT.format(3 - n / 9)] for n in range(9)]
     log.write_text("".join(f"{line}\n" for few in each[1:] for line in few))
     (row,) = analyse(read_log_tables(log)).metrics.rows(named=True)
-    assert explain_missing_rate(row) == (BY_THE_ENGINE, [])
+    assert explain_missing_rate(row) == (as_clause(BY_THE_ENGINE), [])
     assert "--log-format deepspeed," in BY_THE_ENGINE
     given = facts_from_flags(["seq_len=2048", "gpus=8", "global_batch_size=64", "packed=true"])
     by_engine = read_log_tables(
@@ -250,7 +250,7 @@ def test_dicts_without_times_are_timed_by_the_engines_lines_of_the_same_steps(
 def test_lines_of_the_engine_that_count_otherwise_time_no_dict(late: int, tmp_path: Path) -> None:
     """Its step of the same number does not stand between the two dicts that it should."""
     row = beside_engine(tmp_path, 5, late=late)
-    assert explain_missing_rate(row) == (BY_THE_ENGINE, [])
+    assert explain_missing_rate(row) == (as_clause(BY_THE_ENGINE), [])
 
 
 def test_the_trainers_own_clock_goes_before_the_engines_lines(tmp_path: Path) -> None:
@@ -274,7 +274,7 @@ def test_steps_without_times_say_where_these_are(name: str, line: str, tmp_path:
     (row,) = analyse(read_log_tables(log)).metrics.rows(named=True)
     (elsewhere,) = (one.times_elsewhere for one in BUILT_IN_FORMATS if one.name == name)
     assert elsewhere
-    assert explain_missing_rate(row) == (messages.NO_TIMES_HERE(elsewhere=elsewhere), [])
+    assert explain_missing_rate(row) == (as_clause(messages.NO_TIMES_HERE(elsewhere=elsewhere)), [])
 
 
 def test_a_bar_at_the_end_alone_times_all_steps_together(tmp_path: Path) -> None:
@@ -289,7 +289,7 @@ def test_a_bar_at_the_end_alone_times_all_steps_together(tmp_path: Path) -> None
     facts = facts_from_flags(["gpus=1", "seq_len=2048", "global_batch_size=2", "packed=true"])
     (row,) = analyse(read_log_tables(log, flag_facts=facts)).metrics.rows(named=True)
     why, lacks = explain_missing_rate(row)
-    assert why == messages.ONLY_TOTAL_TIME(elsewhere=TIMES_ELSEWHERE)
+    assert why == as_clause(messages.ONLY_TOTAL_TIME(elsewhere=TIMES_ELSEWHERE))
     assert not lacks
     assert row["end_to_end_basis"] == "runtime"
     assert row["tgs_end_to_end"] == pytest.approx(40 * 2 * 2048 / 82.4)

@@ -167,8 +167,8 @@ def test_a_window_that_counts_says_what_it_costs() -> None:
     """Nine of 10 s and one of 30 s: 100 steps in 120 s, in 100 s without it: 1 - 100 / 120."""
     told = counted(windows([99, *[10] * 4, 30, *[10] * 5], stalled=(5,)))
     assert told == (
-        "Slow windows lower TGS by 16.7%: 1 of 10 windows (3x as slow as the rest, 25.0% of the time), stalls "
-        "or unlogged work. Fix: if you filtered the log, ingest the original"
+        "Slow windows lower TGS by 16.7%: 1 of 10 windows (3x as slow as the rest, 25.0% of the "
+        "time), stalls or unlogged work. Fix: if you filtered the log, ingest the original"
     )
     told = counted(windows([99, *[10] * 4, 30, 30, *[10] * 4], stalled=(5, 6)))
     assert told is not None

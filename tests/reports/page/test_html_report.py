@@ -192,7 +192,7 @@ def test_overlapping_intervals_are_not_told_apart():
     wide = pl.lit(4_000.0).alias("tgs_low"), pl.lit(7_000.0).alias("tgs_high")
     given["metrics"] = given["metrics"].with_columns(wide)
     says = first_screen(rendered(given))
-    assert "are not measurably different: 9.2 % apart, within the noise (smallest" in says
+    assert "are not measurably different: 9.2 % apart, within the noise (between" in says
 
 
 # --- the page -----------------------------------------------------------------------------
@@ -258,7 +258,7 @@ def test_runs_without_a_rank_say_what_to_set():
     assert "No run can be ranked yet" in text
     (command,) = set(re.findall(r"fairmfu set xtuner-8b [^<]*", text))
     assert {"accelerator=…", "model=…"} <= set(command.split())
-    assert "device name as the framework prints it" in text
+    assert "name of the GPU as the framework prints it" in text
 
 
 def test_a_run_without_times_renders():

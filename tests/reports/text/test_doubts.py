@@ -76,7 +76,7 @@ def test_a_doubt_stands_beside_the_figure(doubted: Analysis) -> None:
             ],
             "TGS is from only 2 windows",
         ),
-        (["some", f"{NOT_RANKED}steps of two runs."], "Steps of two runs."),
+        (["some", f"{NOT_RANKED}steps of two runs."], "Steps of two runs"),
         (["This launch has no clean window. Fix: a"], "This launch has no clean window"),
         ([f"{NOT_RANKED}MFU would be 120%: a wrong peak"], "MFU would be 120%: a wrong peak"),
         (["X" * 100], f"{'X' * (MAX_CLAUSE - 1)}…"),
