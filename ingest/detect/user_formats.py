@@ -229,7 +229,7 @@ def _words(table: _Table, key: str, words: Sequence[str] = ()) -> tuple[str, ...
     wrong = [word for word in values if not isinstance(word, str) or (words and word not in words)]
     if wrong:
         table.add_problem(
-            key, f"has {wrong[0]!r}: {list_choices(words) if words else 'write texts.'}"
+            key, f"{wrong[0]!r} is unknown. {list_choices(words) if words else 'Write texts.'}"
         )
     return tuple(values)
 

@@ -214,7 +214,7 @@ def test_named_formats_keep_their_companions() -> None:
         (
             '"elapsed"]',
             '"elapse"]',
-            ["evidence: has 'elapse': One of: elapsed, rate, clock, stamp."],
+            ["evidence: 'elapse' is unknown. One of: elapsed, rate, clock, stamp."],
         ),
         ('"elapsed"]', '"rate"]', ["evidence: has 'rate', but no line fills logged_tgs"]),
         ('"elapsed"]', '"stamp"]', ["evidence: has 'stamp', but there is no clock"]),

@@ -262,7 +262,7 @@ def test_a_night_reads_its_own_logs_anew_and_names_what_stays(
     other = write(tmp_path / "new" / "n.log", titan(4))
     assert fairmfu(*night, other).exit_code == 0
     notes = json.loads((tmp_path / "out" / "summary.json").read_text())["notes"]
-    told = "1 run, such as a: An earlier fairmfu read this log, and its parsing has changed since: "
+    told = "1 run, such as a: an earlier fairmfu read this log, and its parsing has changed since: "
     assert any(note.startswith(told) for note in notes)
     assert fairmfu(*night, before).exit_code == 0
     notes = json.loads((tmp_path / "out" / "summary.json").read_text())["notes"]

@@ -98,7 +98,7 @@ def test_tokens_are_summed_as_the_quirks_say(column: str, tmp_path: Path) -> Non
 
 
 def test_a_quirk_that_is_none_is_named(tmp_path: Path) -> None:
-    with pytest.raises(FairmfuError, match="quirks: holds 'rates_whole'"):
+    with pytest.raises(FairmfuError, match="quirks: 'rates_whole' is unknown"):
         told(tmp_path, ["8 tok/s/gpu"], ["rates_whole"], **RATES)
 
 
