@@ -25,7 +25,7 @@ from ..throughput.token_counts import MAX_RANK_TOKEN_RATIO
 from ..utilization.formula_inputs import FormulaInputs, UtilizationResult, formula_inputs
 from .audit import Audit
 from .formula_checks import FormulaFacts, era_flops
-from .formula_era import GAP_CAUSES, Era
+from .formula_era import GAP_CAUSES, Era, cause_text
 
 __all__ = ["Bridge", "Factor", "build_bridges"]
 
@@ -196,7 +196,7 @@ def _factor(cause: str, factor: float, text: str = "") -> tuple[Factor, ...]:
     """Return the factor in a tuple, or an empty tuple if it is 1."""
     if abs(factor - 1) <= FLOAT_TOLERANCE:
         return ()
-    return (Factor(cause, text or GAP_CAUSES[cause], factor),)
+    return (Factor(cause, text or cause_text(cause, factor), factor),)
 
 
 def _peaks(divisor: float, own_peak: float) -> str:

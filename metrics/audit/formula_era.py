@@ -17,21 +17,21 @@ from typing import Final
 
 from ..formula.simplified_model import SimplifiedModel
 
-__all__ = ["GAP_CAUSES", "Era", "FormulaStage", "PeakRow", "dated_era"]
+__all__ = ["GAP_CAUSES", "Era", "FormulaStage", "PeakRow", "cause_text", "dated_era"]
 
 GAP_CAUSES: Final[dict[str, str]] = {
     "unit": "unit, or a division by the world size",
     "recompute": "activation checkpointing counted as work",
-    "lm_head": "lm_head left out, halved, or checkpointed with the layers",
+    "lm_head": "lm_head checkpointed with the layers",
     "vocabulary": "padded vocabulary counted",
     "embedding": "embedding look-up counted as a matmul",
     "norms": "norms and biases counted as matmuls",
     "mtp": "multi-token prediction",
     "experts": "experts: all counted, or in every layer, or as one dense block, or no router",
     "ffn": "feed-forward block of another kind or width",
-    "kv_heads": "grouped-query attention ignored, or key and value dropped (GQA, MLA)",
+    "kv_heads": "grouped-query attention ignored (GQA, MLA)",
     "head_size": "head width assumed as d / heads",
-    "attention": "masked-out attention counted, or attention left out",
+    "attention": "masked-out attention counted as work",
     "trained": "frozen weights counted as trainable (LoRA)",
     "peak": "another peak as divisor",
     "data": "data loading left out of the logged time",
@@ -40,6 +40,18 @@ GAP_CAUSES: Final[dict[str, str]] = {
 }
 """Causes why a printed figure is not ours, in the order of a bridge from the logged figure to ours.
 """
+
+LEFT_OUT_CAUSES: Final[dict[str, str]] = {
+    "lm_head": "lm_head left out or halved",
+    "kv_heads": "key and value left out (GQA, MLA)",
+    "attention": "attention left out",
+}
+"""Texts of causes that count too little rather than too much."""
+
+
+def cause_text(cause: str, factor: float) -> str:
+    """Return the text of a cause; factor: multiplies the logged figure towards ours."""
+    return LEFT_OUT_CAUSES.get(cause, GAP_CAUSES[cause]) if factor > 1 else GAP_CAUSES[cause]
 
 
 @dataclass(frozen=True, slots=True)

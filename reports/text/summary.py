@@ -174,7 +174,7 @@ def show_comparison(comparison: pl.DataFrame, rows: Sequence[ComparisonRow], out
         blocks.append("\n" + render_frame(shown, output, _filled(_cost_columns(shown), shown)))
         blocks += [wrapped(f"- {printable(note)}") for note in notes.get(str(group), ())]
         if differs := of["differs"][0].to_list():
-            blocks.append(wrapped(f"- Differences: {printable(join_values(differs))}."))
+            blocks.append(wrapped(f"- Differences, best first: {printable(join_values(differs))}."))
     return "\n".join(blocks).strip("\n")
 
 

@@ -505,7 +505,7 @@ class _Speaker:
         if len({row["framework"] for row in self.group}) > 1:
             usual += [f"{COLUMN_LABELS['framework_version']}:", f"{COLUMN_LABELS['time_basis']}:"]
         found = [words for words in self.group[0]["differs"] if not words.startswith(tuple(usual))]
-        return self.style.plain(f"Differences: {'; '.join(found)}.") if found else ""
+        return self.style.plain(f"Differences, best first: {'; '.join(found)}.") if found else ""
 
     def nearest(self) -> str:
         """Return a note on the nearest group of the same model, and its differences."""

@@ -96,7 +96,7 @@ def test_values_that_differ_behind_what_is_shown_are_told_apart() -> None:
     said = 'float8_cfg {"scaling_granularity_gemm": "tilewise", "grouped_gemm": "'
     values = (f"{said}{last}" for last in ("tilewise", "tensorwise"))
     found = rank_runs(metrics(*({"quantization": value} for value in values)))
-    assert found["differs"][0].to_list() == ["quantization: …ensorwise / …ilewise"]
+    assert found["differs"][0].to_list() == ["quantization: …ilewise / …ensorwise"]
 
 
 def test_a_padded_vocabulary_keeps_the_group_and_is_named() -> None:

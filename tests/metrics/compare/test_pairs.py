@@ -174,9 +174,9 @@ def test_what_has_to_be_the_same(
     ("other", "context"),
     [
         ({"recompute": "none"}, "recompute: full / none"),
-        ({"framework_version": "0.15.1"}, "version: 0.15.1 / 0.16.9"),
+        ({"framework_version": "0.15.1"}, "version: 0.16.9 / 0.15.1"),
         ({"torch": "2.9.0"}, "known for some runs only: PyTorch"),
-        ({"zero_stage": 2}, "ZeRO stage: 2 / 3"),
+        ({"zero_stage": 2}, "ZeRO stage: 3 / 2"),
         ({"compile": True}, "known for some runs only: compile"),
     ],
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
@@ -192,7 +192,7 @@ def test_what_one_compares_is_no_obstacle_and_is_named(
 def test_another_batch_or_count_of_gpus_is_named(run: Run) -> None:
     found = compare_pair(run(), run() | {"global_batch_size": 64, "gpus": 64})
     assert found.verdict == LIKE
-    assert found.context[:2] == ("GPUs: 64 / 8", "global batch: 64 / 8")
+    assert found.context[:2] == ("GPUs: 8 / 64", "global batch: 8 / 64")
     found = compare_pair(run(), run() | {"gradient_accumulation": 4, "tensor_parallel": 2})
     assert found.verdict == LIKE
     assert found.context == (
