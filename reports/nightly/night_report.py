@@ -460,9 +460,10 @@ def change_evidence(
         words.append(f"last run before: {before_run}")
         words.append(f"first run after: {plain(change['run'])}")
     if change["found_by"] is not None:
-        sure = "the same run" if change["found_by"] == change["run_id"] else change["found_run"]
-        words.append(f"confirmed on {format_day(change['found_at'], now)} by {plain(str(sure))}")
-    words.append(f"{count_noun(change['points_after'], 'run')} since")
+        is_same = change["found_by"] == change["run_id"]
+        sure = "the same run" if is_same else f"run {plain(str(change['found_run']))}"
+        words.append(f"confirmed on {format_day(change['found_at'], now)} by {sure}")
+    words.append(f"{count_noun(change['points_after'], 'run')} since the change")
     if not change["causes"] and change["against"] != BASELINE:
         words.append("the logs show no setup change at that point")
     if not change["counts"]:

@@ -409,7 +409,7 @@ def _claims(row: MetricsRow) -> str:
             )
             lines.append(f"  {name} {text}{told}")
     lines += _samples_claim(row)
-    use = "our TGS uses only the logged rate, as the time of each step"
+    use = "our TGS takes only the time of each step from them: tokens / logged rate"
     if row["time_basis"] != "rate":
         use = "not used in our formula"
     head = f"Logged figures (over the steady windows, medians unless stated; {use})"
@@ -467,7 +467,7 @@ def _audit(row: MetricsRow, audit: Audit) -> str:
 
 def not_compared_reason(audit: Audit) -> str:
     """Return why logged figures were not compared, with missing facts called missing."""
-    reasons = audit.not_compared_reason or "the log has no second figure to check it"
+    reasons = audit.not_compared_reason or "the log prints no second figure to check the formula"
     return "; ".join(map(_with_missing, reasons.split("; ")))
 
 

@@ -375,10 +375,10 @@ class _Speaker:
         rows = [row for row in self.group if row["setup"] == setup]
         names = join_words(_some([self.style.name(row) for row in rows]))
         starts = max(side.repeats for side in self.sides if side.rows[0]["setup"] == setup)
-        some = ", and some resume another one" if len(rows) > starts else ""
+        some = ", and some of them resume another" if len(rows) > starts else ""
         return (
-            f"{names} have the same setup{some}: {starts} independent launches, and run-to-run "
-            f"noise needs {MIN_REPEATS}."
+            f"{names} have the same setup{some}. Run-to-run noise is unknown: it needs "
+            f"{MIN_REPEATS} independent launches, and these are {starts}."
         )
 
     def _may_repeat(self, once: Sequence[ComparisonSide]) -> str:

@@ -549,7 +549,7 @@ ERA_ROWS: Final[tuple[partial[Era], ...]] = (
         None,
         "2021-06-11",
         commit="f52dbd04",
-        formula="8 P, P with embeddings; always full checkpointing; over the whole log interval",
+        formula="8 P, P with embeddings; always full checkpointing; time of the whole log interval",
         decimals=DECIMALS_IN_MS,
         stages=_EIGHT_PARAMETERS,
         whole_interval=True,

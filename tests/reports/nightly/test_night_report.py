@@ -525,7 +525,7 @@ def test_the_page_names_what_an_engineer_asks_for():
     assert (
         "From 5,830 to 5,533 tokens/s/GPU; last run before: torchtitan-llama3-8b-8-0311; "
         "first run after: torchtitan-llama3-8b-8-0312; confirmed on 14 March by "
-        "torchtitan-llama3-8b-8-0314; 3 runs since." in shown
+        "run torchtitan-llama3-8b-8-0314; 3 runs since the change." in shown
     )
     for words in ("CUDA out of memory", "it logged no step", "cut off after 3,200 lines"):
         assert words in shown

@@ -214,8 +214,8 @@ def test_two_repeats_are_too_few(shelf: Shelf) -> None:
     repeats(shelf, "torchtitan", (1.28, 1.30))
     text = shelf.compare()
     assert "torchtitan-0 is 1.01" in text.splitlines()[0]
-    assert "torchtitan-0 and torchtitan-1 have the same setup: 2 independent launches" in text
-    assert "run-to-run noise needs 3" in text
+    assert "torchtitan-0 and torchtitan-1 have the same setup. Run-to-run noise" in text
+    assert "it needs 3 independent launches, and these are 2." in text
 
 
 def test_repeats_that_do_not_say_their_version_are_named(shelf: Shelf) -> None:
