@@ -24,6 +24,7 @@ from ..core.messages import NOT_RANKED, as_clause
 from ..core.run_table import MetricsRow, metrics_rows, not_null, value_of
 from ..throughput.resolved_facts import SETUP_FACTS
 from ..throughput.throughput import explain_missing_rate
+from ..throughput.time_evidence import EVIDENCE_LABELS
 from . import cost, loss_parity, repeated_runs
 from .comparison_row import ComparisonColumns, ComparisonRow
 
@@ -93,7 +94,7 @@ COLUMN_LABELS: Final = {
     "context_parallel": "context parallel",
     "expert_parallel": "expert parallel",
     "zero_stage": "ZeRO stage",
-    "time_basis": "time basis",
+    "time_basis": "time from",
 }
 
 FACT_LABELS: Final = {
@@ -469,7 +470,8 @@ def varying_columns(group: Sequence[MetricsRow]) -> list[str]:
 def _known(name: str, group: Sequence[MetricsRow]) -> list[str]:
     """Return the different known values of a column, in the order of the runs."""
     values = (value_of(row, name) for row in group)
-    return list(dict.fromkeys(_whole(value) for value in values if value is not None))
+    texts = dict.fromkeys(_whole(value) for value in values if value is not None)
+    return [EVIDENCE_LABELS.get(t, t) for t in texts] if name == "time_basis" else list(texts)
 
 
 def format_value(value: object) -> str:
