@@ -384,7 +384,7 @@ def missing_facts(row: MetricsRow) -> list[str]:
     unknown = [
         name for name in COMPARABILITY_COLUMNS if name in METRICS and value_of(row, name) is None
     ]
-    doubted = [name for kind in row["warning_kinds"] for name in ASKED_FACTS.get(kind, ())]
+    doubted = [name for kind in row["warning_kinds"] or [] for name in ASKED_FACTS.get(kind, ())]
     asked = dict.fromkeys([*row["missing"], *unknown, *doubted])
     return [name for name in asked if name in FACT_NAMES and name != "params_total"]
 

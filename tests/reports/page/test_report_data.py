@@ -280,6 +280,13 @@ def test_no_fact_completes_a_run_that_has_no_rate_whatever_is_said_of_it():
     assert explain_missing_rate(row | {"steps": 3}) == ("missing gpus", ["gpus"])
 
 
+def test_a_fact_that_a_message_asks_for_is_in_the_command():
+    row = dict.fromkeys(METRICS.names()) | {"missing": ["model"], "tgs": 1.0, "steps": 3}
+    assert "gradient_accumulation" not in missing_facts(row)
+    doubted = row | {"warning_kinds": ["other", messages.ACCUMULATION_UNKNOWN.identifier]}
+    assert "gradient_accumulation" in missing_facts(doubted)
+
+
 def test_many_runs_are_drawn_with_fewer_points():
     counts = [bins_per_run(n) for n in (1, 20, 21, 100, 2_000)]
     assert counts == sorted(counts, reverse=True)
