@@ -277,7 +277,7 @@ def test_a_store_that_is_not_shared_ends_the_command(
     read = TaskResult(
         LogGroup({"steps": [StagedPart(StoreBackend(tmp_path), part)]}, [{"steps": 1}]), {}
     )
-    with pytest.raises(ClusterError, match="a file system that all nodes of the cluster share"):
+    with pytest.raises(ClusterError, match="a file system that all nodes share"):
         ray_engine._look_for(read)
 
 
