@@ -49,9 +49,13 @@ LEFT_OUT_CAUSES: Final[dict[str, str]] = {
 """Texts of causes that count too little rather than too much."""
 
 
-def cause_text(cause: str, factor: float) -> str:
-    """Return the text of a cause; factor: multiplies the logged figure towards ours."""
-    return LEFT_OUT_CAUSES.get(cause, GAP_CAUSES[cause]) if factor > 1 else GAP_CAUSES[cause]
+def cause_text(cause: str, *factors: float) -> str:
+    """Return the text of a cause in one or more logs.
+
+    factors: multiply the logged figures towards ours
+    """
+    too_much, too_little = GAP_CAUSES[cause], LEFT_OUT_CAUSES.get(cause, GAP_CAUSES[cause])
+    return " or ".join(dict.fromkeys(too_little if f > 1 else too_much for f in factors))
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,9 @@ from typing import Final
 
 from ..core.messages import MessageKind
 
+ONE_LOG_FIX: Final = "ingest one log per run"
+"""Remedy where several runs wrote into one log."""
+
 RATE_NOT_POSITIVE: Final = MessageKind(
     "rate-not-positive",
     "Ignored a logged rate at or below 0 ({where}): a counter was reset, or a step was not timed",
@@ -39,7 +42,7 @@ STEPS_OUT_OF_ORDER: Final = MessageKind(
     "A step is logged after a later one ({where}): lines of several runs",
     "unranked",
     when="A step is printed after a later one.",
-    fix="ingest one log per run",
+    fix=ONE_LOG_FIX,
 )
 COUNTERS_JUMP: Final = MessageKind(
     "counters-jump",
@@ -47,7 +50,7 @@ COUNTERS_JUMP: Final = MessageKind(
     "lines of several runs",
     "unranked",
     when="Counted samples or tokens go back or grow by other than the batches.",
-    fix="ingest one log per run",
+    fix=ONE_LOG_FIX,
 )
 FLOPS_JUMP: Final = MessageKind(
     "flops-jump",
@@ -55,7 +58,7 @@ FLOPS_JUMP: Final = MessageKind(
     "lines of several runs, or damaged lines",
     "unranked",
     when="Rate and TFLOP/s of a line imply other FLOPs per token than on most lines.",
-    fix="ingest one log per run",
+    fix=ONE_LOG_FIX,
 )
 LEVEL_CHANGE: Final = MessageKind(
     "level-change",
@@ -63,7 +66,7 @@ LEVEL_CHANGE: Final = MessageKind(
     "or sequence length. TGS averages both",
     "unranked",
     when="Memory and speed change for good at one line.",
-    fix="ingest one log per run",
+    fix=ONE_LOG_FIX,
 )
 LINES_COPIED: Final = MessageKind(
     "lines-copied",
@@ -78,7 +81,7 @@ EPOCH_BACK: Final = MessageKind(
     "The epoch goes back ({where}): lines of several runs",
     "unranked",
     when="The epoch goes back.",
-    fix="ingest one log per run",
+    fix=ONE_LOG_FIX,
 )
 STEPS_REPEATED: Final = MessageKind(
     "steps-repeated",
@@ -86,7 +89,7 @@ STEPS_REPEATED: Final = MessageKind(
     "runs, engines or untagged ranks wrote here at the same time",
     "unranked",
     when="A step is printed again with other figures.",
-    fix="ingest one log per run",
+    fix=ONE_LOG_FIX,
 )
 RUNS_INTERLEAVED: Final = MessageKind(
     "runs-interleaved",
@@ -94,7 +97,7 @@ RUNS_INTERLEAVED: Final = MessageKind(
     "same time",
     "unranked",
     when="Steps go back again and again without a start line.",
-    fix="ingest one log per run",
+    fix=ONE_LOG_FIX,
 )
 STEPS_GO_BACK: Final = MessageKind(
     "steps-go-back",

@@ -89,6 +89,13 @@ def as_clause(sentence: str) -> str:
     return _within_sentence(sentence.removeprefix(NOT_RANKED)).removesuffix(".")
 
 
+def as_sentence(message: str) -> str:
+    """Return a message without NOT_RANKED; a common first word gets a capital."""
+    text = message.removeprefix(NOT_RANKED)
+    is_common = re.match(r"[a-z]+(-[a-z]+)*(?=[,.\s]|$)", text)
+    return text[:1].upper() + text[1:] if is_common else text
+
+
 def doubts_of(messages: Iterable[Message]) -> list[Message]:
     """Return the messages that may change a figure by more than 1 %."""
     return [message for message in messages if message.effect != "note"]

@@ -12,7 +12,7 @@ import polars as pl
 
 from fairmfu.ingest.core.schema import TEXT, row_dtypes
 
-from .messages import NOT_RANKED, Message
+from .messages import NOT_RANKED, Message, as_sentence
 from .run_messages import FORMULA_CHANGED
 
 Value = TypeVar("Value")
@@ -234,8 +234,7 @@ def short_doubt(doubts: Sequence[str]) -> str | None:
     if not doubts:
         return None
     worst = next((doubt for doubt in doubts if doubt.startswith(NOT_RANKED)), doubts[0])
-    clause = worst.removeprefix(NOT_RANKED)
-    clause = clause[:1].upper() + clause[1:]
+    clause = as_sentence(worst)
     ends = (
         at for mark in (". ", ": ", "; ", " (", ", ") if (at := clause.find(mark, MIN_CLAUSE)) > 0
     )

@@ -14,7 +14,7 @@ from ..core.messages import Effect, Message
 from ..core.print_precision import MAX_STAMP_ERROR_S
 from ..core.quantiles import student_t_quantile
 from ..core.run_arrays import RunArrays, total
-from .messages import FEW_WINDOWS
+from .messages import FEW_WINDOWS, MORE_WINDOWS_FIX, ORIGINAL_LOG_FIX
 from .windows import WindowSelection, steps_covered
 
 MAX_UNSURE: Final = 0.05
@@ -57,9 +57,7 @@ def few_windows_warning(
         off = f" and may be off by {unsure:.0%}, as they differ"
     if apart is not None:
         apart_text = f"; by time stamps, all of these steps ran at {apart:+.1%}"
-    remedy = "train longer, or log more often"
-    if partial:
-        remedy = "if you filtered the log, ingest the original"
+    remedy = ORIGINAL_LOG_FIX if partial else MORE_WINDOWS_FIX
     effect: Effect = "doubt" if number == 1 or (unsure is not None and unsure > most) else "note"
     if partial and (apart is not None or too_few):
         effect = "unranked"

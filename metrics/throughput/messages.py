@@ -6,6 +6,10 @@ from typing import Final
 
 from ..core.messages import MessageKind
 
+ORIGINAL_LOG_FIX: Final = "if you filtered the log, ingest the original"
+MORE_WINDOWS_FIX: Final = "train longer, or log more often"
+"""Remedies of several messages."""
+
 # -- no rate ---------------------------------------------------------------------------------
 
 NO_STEP: Final = MessageKind(
@@ -99,7 +103,7 @@ UNLOGGED_WORK: Final = MessageKind(
     "TGS leaves out {windows}, probably unlogged evaluations or checkpoints",
     "doubt",
     when="A few windows are far slower than the rest, and no log line explains them.",
-    fix="if you filtered the log, ingest the original",
+    fix=ORIGINAL_LOG_FIX,
 )
 LATE_START: Final = MessageKind(
     "late-start",
@@ -107,14 +111,14 @@ LATE_START: Final = MessageKind(
     "probably still warm-up",
     "doubt",
     when="The first windows of a short log are slower than the rest.",
-    fix="train longer, or log more often",
+    fix=MORE_WINDOWS_FIX,
 )
 COUNTED_STALLS: Final = MessageKind(
     "counted-stalls",
     "Slow windows lower TGS by {more:.1%}: {windows}, stalls or unlogged work",
     "doubt",
     when="Slow windows count in TGS, and no log line explains them.",
-    fix="if you filtered the log, ingest the original",
+    fix=ORIGINAL_LOG_FIX,
 )
 FEW_WINDOWS: Final = MessageKind(
     "few-windows",

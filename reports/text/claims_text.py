@@ -8,7 +8,7 @@ from math import exp, fsum, log
 from typing import Final
 
 from fairmfu.metrics.audit.bridge import Factor
-from fairmfu.metrics.audit.formula_era import GAP_CAUSES
+from fairmfu.metrics.audit.formula_era import cause_text
 from fairmfu.metrics.audit.logged_figures import PER_GPU_FIGURES
 from fairmfu.metrics.compare.comparison_row import ComparisonRow
 from fairmfu.metrics.core.run_table import value_of
@@ -204,7 +204,7 @@ def _by_run(
 
 def _shared(cause: str, do: Sequence[tuple[ComparisonRow, float, str]]) -> str:
     if cause != "unexplained":
-        return GAP_CAUSES[cause]
+        return cause_text(cause, *(1 / times for _, times, _ in do))
     return "rounding" if all(text for *_, text in do) else "an unexplained part"
 
 

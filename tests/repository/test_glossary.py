@@ -63,12 +63,16 @@ def prose(text: str) -> str:
     return NO_PROSE.sub(lambda code: "\n" * code[0].count("\n"), without_tables)
 
 
+def replaced(text: str) -> set[str]:
+    """Return the replaced words in a text."""
+    return {w for w in CHECKED if re.search(rf"\b{re.escape(w)}s?\b", text, re.IGNORECASE)}
+
+
 def replaced_words(text: str) -> Iterator[tuple[int, str]]:
     """Yield line and word of each replaced word in the prose of a page."""
     for number, line in enumerate(prose(text).split("\n"), 1):
-        for word in CHECKED:
-            if re.search(rf"\b{re.escape(word)}s?\b", line, re.IGNORECASE):
-                yield number, word
+        for word in replaced(line):
+            yield number, word
 
 
 def test_the_words_of_the_table_are_checked_or_said_to_be_unchecked() -> None:
@@ -143,11 +147,6 @@ def sentences(tree: ast.AST) -> Iterator[str]:
         is_text = isinstance(node, ast.Constant) and isinstance(node.value, str)
         if is_text and id(node) not in silent and " " in node.value.strip():
             yield node.value
-
-
-def replaced(text: str) -> set[str]:
-    """Return the replaced words in a text."""
-    return {w for w in CHECKED if re.search(rf"\b{re.escape(w)}s?\b", text, re.IGNORECASE)}
 
 
 @pytest.mark.parametrize("module", PRINTING, ids=str)

@@ -26,6 +26,7 @@ from fairmfu.metrics.pipeline.analysis import analyse
 from fairmfu.reports.store.metrics_store import current_metrics, rescore_all
 from tests.ingest.detect.test_user_formats import ALONE
 from tests.ingest.pipeline.test_ingest_run import held, said, write
+from tests.support.kinds import of_kind
 from tests.support.old_store import genuine
 from tests.support.prepared import emptied, prepare
 
@@ -155,8 +156,7 @@ def test_a_reading_is_of_some_formats(
     for module in (contract, catalogue, log_tables):
         monkeypatch.setattr(module, "READING_CHANGES", (*READING_CHANGES, more, other))
     row = analyse(store.tables()).metrics.row(0, named=True)
-    said_kinds = zip(row["warnings"], row["warning_kinds"], strict=True)
-    (words,) = (text for text, kind in said_kinds if kind == OUTDATED_READING.identifier)
+    (words,) = of_kind(row, OUTDATED_READING)
     assert "lines are read to their ends" in words
     assert "dicts" not in words
     assert said(ingest(before)) == READ

@@ -29,7 +29,7 @@ from fairmfu.metrics.audit.formula_checks import (
     needs_gpu_count,
     tflops_factor,
 )
-from fairmfu.metrics.audit.formula_era import GAP_CAUSES, dated_era
+from fairmfu.metrics.audit.formula_era import GAP_CAUSES, cause_text, dated_era
 from fairmfu.metrics.formula.simplified_model import SimplifiedModel
 from tests.support.bad_rows import assert_commands_work
 from tests.support.figures import known, lines
@@ -455,3 +455,13 @@ def test_a_step_may_take_less_than_a_second() -> None:
     assert found.reproduced == 1
     width = found.ratio.half_width / found.ratio.middle
     assert width == pytest.approx(0.5 * 1e-4 / 0.5, rel=0.01)  # of four decimals
+
+
+def test_a_cause_says_whether_too_much_is_counted_or_too_little() -> None:
+    assert cause_text("attention", 0.9) == cause_text("attention", 0.9, 0.8)
+    assert cause_text("attention", 0.9) == "masked-out attention counted as work"
+    assert cause_text("attention", 1.1) == "attention left out"
+    assert cause_text("attention", 0.9, 1.1) == (
+        "masked-out attention counted as work or attention left out"
+    )
+    assert cause_text("data", 1.1) == cause_text("data", 0.9) == GAP_CAUSES["data"]

@@ -14,6 +14,7 @@ from fairmfu.metrics.core.messages import (
     Message,
     MessageKind,
     as_clause,
+    as_sentence,
     doubts_of,
 )
 from tests.support.folders import ROOT
@@ -124,3 +125,15 @@ def test_no_message_about_a_run_is_written_elsewhere() -> None:
 )
 def test_a_message_may_end_another_sentence(sentence: str, clause: str) -> None:
     assert as_clause(sentence) == clause
+
+
+@pytest.mark.parametrize(
+    ("message", "sentence"),
+    [
+        (f"{NOT_RANKED}the epoch goes back.", "The epoch goes back."),
+        (f"{NOT_RANKED}precision=bf16 is given.", "precision=bf16 is given."),
+        (f"{NOT_RANKED}TGS is too low.", "TGS is too low."),
+    ],
+)
+def test_a_name_keeps_its_letters_in_a_cell(message: str, sentence: str) -> None:
+    assert as_sentence(message) == sentence

@@ -22,6 +22,7 @@ from fairmfu.metrics.throughput.throughput import (
 )
 from fairmfu.metrics.throughput.warmup import mark_warm_up_and_stalls
 from fairmfu.metrics.throughput.windows import build_windows, fold_ranks, steady_window_rows
+from tests.support.kinds import of_kind
 
 NO_CLEAN_WINDOW = messages.NO_CLEAN_WINDOW()
 NO_OPTIMIZER_STEP = messages.NO_OPTIMIZER_STEP()
@@ -68,9 +69,7 @@ def rates(all_steps: pl.DataFrame, about: pl.DataFrame, given: pl.DataFrame, *ev
 
 def of_kinds(row: dict, *kinds: MessageKind) -> list[str]:
     """The warnings of some kinds among those of `rates`."""
-    identifiers = {kind.identifier for kind in kinds}
-    said = zip(row["throughput_warnings"], row["warning_kinds"], strict=True)
-    return [text for text, kind in said if kind in identifiers]
+    return of_kind(row | {"warnings": row["throughput_warnings"]}, *kinds)
 
 
 def at(seconds: float) -> datetime:

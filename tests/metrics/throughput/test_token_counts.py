@@ -87,7 +87,7 @@ def warned(rows: list[dict], events: Collection[dict] = (), **known: object) -> 
 
 
 def contradictions(rows: list[dict], events: Collection[dict] = ()) -> list[str]:
-    """What is told of windows that fit no number of tokens per step."""
+    """Warnings of windows that fit no number of tokens per step."""
     row = rates(steps(*rows), ABOUT, facts(), *events)
     return of_kinds(row, messages.EVIDENCE_WITHOUT_FIT)
 
