@@ -47,9 +47,9 @@ UNIT_PREFIXES: Final = {
     "m": 1e-3,
     "u": 1e-6,
 }
-NUMBER_PATTERN: Final = re.compile(r"([\d.]+(?:e[-+]?\d+)?) *([TGMKkmu]?)(?:FLOPS|s)?\s*$")
+NUMBER_PATTERN: Final = re.compile(r"(\d+(?:\.\d*)?(?:e[-+]?\d+)?) *([TGMKkmu]?)(?:FLOPS|s)?\s*$")
 RATE_PATTERN: Final = re.compile(
-    r"(?:\S+ )?FLOPS per GPU = (?:([\d.]+) \* )?fwd flops per GPU / "
+    r"(?:\S+ )?FLOPS per GPU = (?:(\d+(?:\.\d*)?) \* )?fwd flops per GPU / "
     r"\(?(fwd|bwd|fwd\+bwd|iter) latency\)?$"
 )
 

@@ -27,6 +27,30 @@ class TimeLost(TypedDict):
     share: float
 
 
+class SpeedLevel(TypedDict):
+    """Steps of a run at one lasting speed.
+
+    ranked: TGS is of this speed. change: of speed from the level before, as a share, with its 95 %
+    interval. gpu_hours_lost: GPU-hours beyond the fastest earlier level's. events: logged events at
+    its beginning. Time, tokens and windows are of one GPU.
+    """
+
+    from_step: int
+    to_step: int
+    windows: int
+    seconds: float
+    seconds_per_step: float
+    tgs: float | None
+    tgs_low: float | None
+    tgs_high: float | None
+    ranked: bool
+    change: float | None
+    change_low: float | None
+    change_high: float | None
+    gpu_hours_lost: float | None
+    events: list[str]
+
+
 class SetupColumns(TypedDict):
     """Identity and settings of a run."""
 
@@ -118,6 +142,10 @@ class RateBasisColumns(TypedDict):
     steady_from: int | None
     wall_s: float | None
     time_lost: list[TimeLost] | None
+    levels: list[SpeedLevel] | None
+    drift: float | None
+    drift_low: float | None
+    drift_high: float | None
     evidence_gap: float | None
     evidence_windows: int | None
     evidence_cause: str | None
@@ -183,6 +211,7 @@ class MetricsRow(SetupColumns, RateColumns, UtilizationColumns, RateBasisColumns
 
 METRICS: Final = pl.Schema(row_dtypes(MetricsRow))
 TIME_LOST_STRUCT: Final = pl.Struct(row_dtypes(TimeLost))
+LEVEL_STRUCT: Final = pl.Struct(row_dtypes(SpeedLevel))
 
 
 def metrics_rows(metrics: pl.DataFrame) -> list[MetricsRow]:

@@ -108,6 +108,14 @@ METRIC_MEANINGS: Final[dict[str, tuple[str, str]]] = {
     "steady_from": ("steps", "last step before the first steady window"),
     "wall_s": ("s", "wall time of the launch"),
     "time_lost": ("", "time beyond steady training: cause, windows, seconds and share"),
+    "levels": (
+        "",
+        "lasting speeds of the run, if there are several: steps, rate, change, GPU-hours lost; "
+        "null with too few windows",
+    ),
+    "drift": ("", "steady change of speed from the first steady step to the last, as a share"),
+    "drift_low": ("", "lower end of the 95 % interval of drift"),
+    "drift_high": ("", "upper end of the 95 % interval of drift"),
     "evidence_gap": ("", "tgs by the best other kind of time, over tgs, minus 1"),
     "evidence_windows": ("windows", "windows compared for evidence_gap"),
     "evidence_cause": ("", "cause of evidence_gap, if the log confirms one"),

@@ -8,6 +8,7 @@ from ..core.messages import MessageKind
 
 ORIGINAL_LOG_FIX: Final = "if you filtered the log, ingest the original"
 MORE_WINDOWS_FIX: Final = "train longer, or log more often"
+CHANGED_SPEED_FIX: Final = "look for the cause with fairmfu explain RUN"
 """Remedies of several messages."""
 
 # -- no rate ---------------------------------------------------------------------------------
@@ -142,6 +143,40 @@ LONG_WARM_UP: Final = MessageKind(
     "unranked",
     when="Warm-up takes a large share of the run.",
     fix="train longer",
+)
+
+# -- speeds inside the run -------------------------------------------------------------------
+
+SPEED_CHANGED: Final = MessageKind(
+    "speed-changed",
+    "Speed changed inside the run, and TGS is only of steps {steps}. TGS by steps: {levels}",
+    "doubt",
+    when="The run had two or more lasting speeds. TGS is of the longest.",
+    fix=CHANGED_SPEED_FIX,
+)
+NO_LASTING_SPEED: Final = MessageKind(
+    "no-lasting-speed",
+    "Speed changed inside the run, and no speed lasted for half of its steps. TGS by steps: "
+    "{levels}",
+    "unranked",
+    when="No lasting speed held for half of the steps. TGS is of the longest.",
+    fix=CHANGED_SPEED_FIX,
+)
+SPEED_ALTERNATES: Final = MessageKind(
+    "speed-alternates",
+    "TGS is a mean of changing speeds: {changes} changes, the slowest stretch {times:.2f}x as slow "
+    "as the fastest",
+    "doubt",
+    when="Speed changed too often for levels.",
+    fix=CHANGED_SPEED_FIX,
+)
+SPEED_DRIFTS: Final = MessageKind(
+    "speed-drifts",
+    "TGS is a mean of a drifting speed: it {side} by {change:.1%} from the first steady step to "
+    "the last",
+    "doubt",
+    when="Speed rose or fell steadily over the run. Above 10 %, the run is not ranked.",
+    fix=CHANGED_SPEED_FIX,
 )
 
 # -- times -----------------------------------------------------------------------------------

@@ -36,6 +36,7 @@ from .outlier_warnings import (
     unlogged_work_warning,
 )
 from .resolved_facts import nonstandard_work
+from .speed_levels import OTHER_SPEED, drift_columns, speed_doubt, speed_levels
 from .time_breakdown import START_UP, WARM_UP, time_lost
 from .unlogged_work import UNLOGGED_WORK
 from .warmup import MAX_WARM_UP_SHARE
@@ -201,12 +202,15 @@ def _rate_columns(
 ) -> dict[str, Any]:
     """Return the steady rate with its interval, spread, evidence and token counts."""
     wall_s, lost = time_lost(windows, evidence, run)
+    levels, drift = speed_levels(windows, evidence, facts)
     return {
         **_rates(windows, steady, evidence, facts),
         **_sureness(windows, steady, evidence),
         **_spread(windows, steady, evidence),
         "wall_s": wall_s,
         "time_lost": lost,
+        "levels": levels,
+        **drift_columns(drift),
         **_claims(windows, lines_of_windows(windows, evidence, steady)),
         **evidences.summarise_evidence(windows, run, evidence),
         **counts.summarise_counts(windows, facts, run.get("closing") or ()),
@@ -282,6 +286,7 @@ def _rates(
     start = [START_UP, *([WARM_UP] if windows.flags("warming").any() else [])]
     start += [RESTARTED_RATE] if anew else []
     start += [UNLOGGED_WORK] if windows.flags("unlogged").any() else []
+    start += [OTHER_SPEED] if windows.flags("off_level").any() else []
     per_step, slots = (
         windows["tokens_per_gpu"][steady.indices],
         windows["slots_per_gpu"][steady.indices],
@@ -395,6 +400,7 @@ def _time_warnings(
         _longer_than_stamps(windows, evidence),
         _faster_on_the_whole(row, windows, evidence),
         _long_warm_up(windows, evidence),
+        speed_doubt(row["levels"], row.get("drift")),
         unlogged_work_warning(windows, steady, evidence),
         late_start_warning(windows, steady, evidence),
         _printed_twice(windows, steady, evidence),

@@ -16,6 +16,7 @@ import numpy as np
 from ..core.arrays import FloatArray, IntArray
 from ..core.run_arrays import RunArrays, median, total
 from .end_to_end import first_line_seconds, tokens_trained, with_fitted_tokens
+from .speed_levels import OTHER_SPEED
 from .unlogged_work import find_period, stall_cause, usual_wait
 from .warmup import stall_excess
 from .windows import (
@@ -168,9 +169,11 @@ def _by_cause(
     steps per window
     """
     events = dict(windows.events())
-    warming, unlogged = windows.flags("warming"), windows.flags("unlogged")
+    warming, unlogged, slower = (
+        windows.flags(name) for name in ("warming", "unlogged", "off_level")
+    )
     stalls_at = {*stalled.tolist(), *timed[unlogged[timed]].tolist()}
-    looked_at = {*timed[warming[timed]].tolist(), *stalls_at, *events}
+    looked_at = {*timed[(warming | slower)[timed]].tolist(), *stalls_at, *events}
     every, wait_s = accumulation_steps(windows), usual_wait(windows)
     found: dict[str, list[int]] = {}
     for at in sorted(looked_at.intersection(timed.tolist())):
@@ -183,6 +186,8 @@ def _by_cause(
             continue  # a micro-step with the optimizer step is slower than the others: no loss
         elif warming[at]:
             cause = WARM_UP
+        elif slower[at]:
+            cause = OTHER_SPEED
         elif at in stalls_at:
             cause = stall_cause(windows, at, kinds, float(lost[at]), wait_s) or UNEXPLAINED
         else:

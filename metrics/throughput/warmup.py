@@ -5,17 +5,20 @@ Frames in, frames out; no file is opened here.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 from ..core import quantiles
-from ..core.arrays import BoolArray, FloatArray
+from ..core.arrays import FloatArray
 from ..core.intervals import MIN_QUANTILE_WINDOWS, autocorrelation, spread_of_most
 from ..core.run_arrays import RunArrays, median
+from .speed_levels import find_course
 from .unlogged_work import find_unlogged_work, share_above, windows_apart
 from .windows import (
+    UNMARKED,
     choose_evidence,
     stamp_error,
     steady_windows,
@@ -46,6 +49,9 @@ MAD_EFFICIENCY: Final = 0.37
 """Efficiency of a spread from the median of distances, as a share of the values (Rousseeuw and
 Croux 1993)."""
 
+MARKS: Final = ("warming", "stall_s", "unlogged", "level", "off_level", "drifting")
+"""Columns filled here."""
+
 MIN_STALL_SPREADS: Final = 6.0
 MIN_STALL_SHARE: Final = 0.05
 """A stall is a window this many spreads and this share above its surroundings."""
@@ -54,12 +60,15 @@ PACE_MEDIAN_WINDOWS: Final = 51
 
 
 def mark_warm_up_and_stalls(windows: pl.DataFrame, runs: pl.DataFrame) -> pl.DataFrame:
-    """Add `warming`, `stall_s` and `unlogged`, with the time evidence of each run.
+    """Mark the windows of each run by its time evidence.
 
     warming: the rest of the first interval if its first step is printed alone, and later windows
         slower than the rest of the run
     stall_s: excess seconds of an outlier over its surroundings, else 0
     unlogged: true with work missing from the log (metrics.throughput.unlogged_work)
+    level: number of the window's level of speed, from 0; -1 if not judged
+    off_level: true at another speed than TGS; drifting: true if the run's speed drifts
+        (metrics.throughput.speed_levels)
 
     windows: metrics.throughput.windows.build_windows; runs: as in ingest.core.schema
     """
@@ -67,31 +76,40 @@ def mark_warm_up_and_stalls(windows: pl.DataFrame, runs: pl.DataFrame) -> pl.Dat
     if not windows.height:
         return windows
     parts = [_marked(run, evidence[id_]) for id_, run in RunArrays(windows).by_run().items()]
-    warming, excess, unlogged = (np.concatenate(columns) for columns in zip(*parts, strict=True))
-    marks = {"warming": warming, "stall_s": excess, "unlogged": unlogged}
-    return windows.with_columns(pl.Series(name, mark) for name, mark in marks.items())
+    return windows.with_columns(
+        pl.Series(name, np.concatenate([part[name] for part in parts])) for name in MARKS
+    )
 
 
-def _marked(run: RunArrays, preferred: list[str]) -> tuple[BoolArray, FloatArray, BoolArray]:
-    """Return `warming`, `stall_s` and `unlogged` of each window of one run."""
-    warming, excess = np.zeros(run.height, np.bool_), np.zeros(run.height)
-    unlogged = np.zeros(run.height, np.bool_)
+def _marked(run: RunArrays, preferred: list[str]) -> dict[str, NDArray[Any]]:
+    """Return the marks of each window of one run, by column."""
+    marks = {name: np.full(run.height, UNMARKED[name]) for name in MARKS}
     evidence = choose_evidence(run, preferred)
-    if evidence is not None:
-        counted = steady_windows(run, evidence)
-        pace = _pace(counted.seconds, counted.tokens)
-        pace[np.isnan(pace)] = median(pace[~np.isnan(pace)])
-        later = timed_windows(run, evidence, ~run.flags("first")).indices
-        opening = int(len(later) > 1 and counted.indices[0] == window_after_step_1(run, evidence))
-        cut = opening + warm_up_length(pace[opening:])
-        warming[counted.indices[:cut]] = True
-        settled = counted.behind(cut)
-        above = stall_excess(settled.seconds, settled.tokens, stamp_error(run, evidence))
-        excess[settled.indices] = above
-        if above.any():
-            usual = usual_seconds(settled.seconds, settled.tokens)
-            unlogged[find_unlogged_work(run, evidence, settled, usual, above > 0)] = True
-    return warming, excess, unlogged
+    if evidence is None:
+        return marks
+    counted = steady_windows(run, evidence)
+    pace = _pace(counted.seconds, counted.tokens)
+    pace[np.isnan(pace)] = median(pace[~np.isnan(pace)])
+    later = timed_windows(run, evidence, ~run.flags("first")).indices
+    opening = int(len(later) > 1 and counted.indices[0] == window_after_step_1(run, evidence))
+    cut = opening + warm_up_length(pace[opening:])
+    marks["warming"][counted.indices[:cut]] = True
+    settled = counted.behind(cut)
+    above = stall_excess(settled.seconds, settled.tokens, stamp_error(run, evidence))
+    marks["stall_s"][settled.indices] = above
+    if above.any():
+        usual = usual_seconds(settled.seconds, settled.tokens)
+        marks["unlogged"][find_unlogged_work(run, evidence, settled, usual, above > 0)] = True
+    is_logged = ~marks["unlogged"][settled.indices]
+    paced = settled.where(is_logged)
+    course = find_course(run, evidence, paced, above[is_logged])
+    if course is not None:
+        marks["level"][paced.indices], marks["drifting"][paced.indices] = (
+            course.level,
+            course.drifts,
+        )
+        marks["off_level"][paced.indices] = ~course.ranks
+    return marks
 
 
 def _pace(seconds: FloatArray, tokens: FloatArray) -> FloatArray:

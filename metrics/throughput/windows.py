@@ -239,6 +239,18 @@ def split_repeated_steps(steps: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFram
     return steps.filter(of_several), steps.filter(~of_several)
 
 
+UNMARKED: Final[dict[str, bool | float]] = {
+    "warming": False,
+    "stall_s": 0.0,
+    "unlogged": False,
+    "begun_anew": False,
+    "level": -1,
+    "off_level": False,
+    "drifting": False,
+}
+"""Columns that are filled later."""
+
+
 def build_windows(
     steps: pl.DataFrame, runs: pl.DataFrame, facts: pl.DataFrame, events: pl.DataFrame
 ) -> pl.DataFrame:
@@ -255,7 +267,8 @@ def build_windows(
     smeared: true for a moving mean that includes the start-up, or a disturbance of an earlier line
     disturbed, rate_disturbed: true if an event of DISTURBING_EVENTS fell into the window
     begun_anew: true for a rate that began within the window
-    warming, stall_s, unlogged: filled by metrics.throughput.warmup.mark_warm_up_and_stalls
+    warming, stall_s, unlogged, level, off_level, drifting: filled by
+    metrics.throughput.warmup.mark_warm_up_and_stalls
 
     steps, runs, events: as in ingest.core.schema
     facts: as in metrics.throughput.resolved_facts.typed_facts
@@ -277,7 +290,7 @@ def build_windows(
         .with_columns(_times())
         .pipe(_with_events, events)
         .with_columns(*_disturbed())
-        .with_columns(_smeared(), warming=False, stall_s=0.0, unlogged=False, begun_anew=False)
+        .with_columns(_smeared(), **UNMARKED)
         .pipe(_with_new_beginnings)
         .drop(COUNT_QUIRKS)
     )
@@ -747,6 +760,10 @@ class WindowSelection:
         """Return all windows but the first `number`."""
         return WindowSelection(self.indices[number:], self.tokens[number:], self.seconds[number:])
 
+    def where(self, mask: BoolArray) -> WindowSelection:
+        """Return the windows in a mask, with one entry a window of the selection."""
+        return WindowSelection(self.indices[mask], self.tokens[mask], self.seconds[mask])
+
 
 def disturbances(run: RunArrays, evidence: str) -> dict[int, list[str]]:
     """Return the windows with DISTURBING_EVENTS, by index, with these events in order.
@@ -767,10 +784,12 @@ def steady_windows(run: RunArrays, evidence: str) -> WindowSelection:
 
     Left out are: the first window, which includes start-up and compilation; windows with an event
     of DISTURBING_EVENTS; moving means that reach back to such windows; rates that began anew; and,
-    where marked, warm-up and work missing from the log. Other windows that are slow for no known
-    reason stay.
+    where marked, warm-up, work missing from the log, and another speed than the longest. Other
+    windows that are slow for no known reason stay.
     """
-    left_out = disturbed_windows(run, evidence) | run.flags("warming") | run.flags("unlogged")
+    left_out = disturbed_windows(run, evidence)
+    for mark in ("warming", "unlogged", "off_level"):
+        left_out = left_out | run.flags(mark)
     if evidence == "rate":
         left_out |= run.flags("begun_anew")
     return timed_windows(run, evidence, ~left_out)

@@ -14,6 +14,7 @@ from fairmfu.metrics.core.run_arrays import RunArrays
 from fairmfu.metrics.core.run_selection import choose
 from fairmfu.metrics.core.run_table import MetricsRow
 from fairmfu.metrics.pipeline.analysis import Analysis
+from fairmfu.metrics.throughput.speed_levels import OTHER_SPEED
 from fairmfu.metrics.throughput.time_breakdown import START_UP, WARM_UP
 from fairmfu.metrics.throughput.windows import (
     disturbances,
@@ -158,7 +159,7 @@ def rate_windows(windows: pl.DataFrame, metrics: pl.DataFrame) -> pl.DataFrame:
 
 _DRAWN: Final = ("run_id", "step", "loss", "peak_memory_bytes")
 _ASKED: Final = (
-    *("first", "warming", "unlogged", "smeared", "disturbed", "rate_disturbed"),
+    *("first", "warming", "unlogged", "off_level", "smeared", "disturbed", "rate_disturbed"),
     *("begun_anew", "events", "rate_events"),
     *("tokens_per_gpu", "rate_covers", "elapsed_reach", "new_step"),
 )
@@ -199,6 +200,8 @@ def _rated_by(frame: pl.DataFrame, evidence: str) -> pl.DataFrame:
         .then(pl.lit(START_UP))
         .when("warming")
         .then(pl.lit(WARM_UP))
+        .when("off_level")
+        .then(pl.lit(OTHER_SPEED))
         .otherwise(pl.lit(spoiler)),
     )
 

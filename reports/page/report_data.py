@@ -45,6 +45,7 @@ from ..charts.figure import Figure
 from ..charts.run_series import MAX_STEP_BINS
 from ..charts.tooltips import CONVENTIONS, run_cards
 from ..text import bridge_text, run_narrative
+from ..text.diagnosis import diagnosis
 from ..text.verdict import (
     PLAIN_STYLE,
     Style,
@@ -588,6 +589,7 @@ def _words(row: ComparisonRow, audit: Audit, varies: Sequence[str]) -> Json:
     """Return sentences on one run."""
     return {
         "went": run_narrative.outcome_sentence(row),
+        "diagnosis": diagnosis(row),
         "sure": run_narrative.confidence_text(row),
         "end_to_end": run_narrative.end_to_end_words(row),
         "goodput": run_narrative.goodput_words(row),

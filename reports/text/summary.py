@@ -23,12 +23,12 @@ from fairmfu.metrics.pipeline.analysis import Analysis
 from fairmfu.metrics.throughput.throughput import explain_missing_rate
 from fairmfu.metrics.throughput.time_evidence import EVIDENCE_LABELS
 
+from .diagnosis import diagnosis
 from .run_narrative import (
     TOKEN_BASES,
     confidence_text,
     end_to_end_words,
     goodput_words,
-    outcome_sentence,
     seconds_text,
     time_rows,
     time_spent,
@@ -262,6 +262,7 @@ def _explained(
     if output == "json":
         plain = {key: value_of(row, key) for key in METRICS}
         whole = {"run": plain, "operators": records(operators), "facts": records(held)}
+        whole["diagnosis"] = diagnosis(row)
         whole["bridges"] = [asdict(bridge) for bridge in bridges]
         whole |= {"proposals": [asdict(proposal) for proposal in found]} if propose else {}
         return json.dumps(whole, indent=2, allow_nan=False, default=str)
@@ -276,7 +277,7 @@ def _explained(
     parts = [
         f"{printable(str(row['name']))} ({row['run_id']}, {row['log_format']})"
         + (" [synthetic]" if row["synthetic"] else ""),
-        printable(outcome_sentence(row)),
+        "\n".join(map(printable, diagnosis(row))),
         _formula(row),
         _time(row),
         render_frame(operators, "table", OPERATOR_COLUMNS) if operators.height else "",

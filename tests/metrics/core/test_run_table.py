@@ -64,7 +64,8 @@ String: no_interval
 Int64: steady_from
 Float64: wall_s
 List(TimeLost): time_lost
-Float64: evidence_gap
+List(SpeedLevel): levels
+Float64: drift drift_low drift_high evidence_gap
 Int64: evidence_windows
 String: evidence_cause
 Float64: token_gap
@@ -111,7 +112,8 @@ String: no_interval
 Int64: steady_from
 Float64: wall_s
 List(TimeLost): time_lost
-Float64: evidence_gap
+List(SpeedLevel): levels
+Float64: drift drift_low drift_high evidence_gap
 Int64: evidence_windows
 String: evidence_cause
 Float64: token_gap
@@ -214,6 +216,16 @@ DTYPES = {
     "List(Float64)": pl.List(pl.Float64),
     "List(Message)": pl.List(
         pl.Struct({"text": pl.String, "kind": pl.String, "effect": pl.String})
+    ),
+    "List(SpeedLevel)": pl.List(
+        pl.Struct(
+            dict.fromkeys(("from_step", "to_step", "windows"), pl.Int64)
+            | dict.fromkeys(("seconds", "seconds_per_step"), pl.Float64)
+            | dict.fromkeys(("tgs", "tgs_low", "tgs_high"), pl.Float64)
+            | {"ranked": pl.Boolean}
+            | dict.fromkeys(("change", "change_low", "change_high"), pl.Float64)
+            | {"gpu_hours_lost": pl.Float64, "events": pl.List(pl.String)}
+        )
     ),
     "List(TimeLost)": pl.List(
         pl.Struct(

@@ -38,7 +38,7 @@ def windows(
     last = [10 * n for n in range(1, number + 1)] if steps is None else list(steps)
     marks = {
         name: [at in places.get(name, ()) for at in range(number)]
-        for name in ("warming", "unlogged")
+        for name in ("warming", "unlogged", "off_level")
     }
     frame = pl.DataFrame(
         {

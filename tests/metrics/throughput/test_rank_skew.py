@@ -77,6 +77,7 @@ def all_steady(rows: Sequence[Row]) -> tuple[pl.DataFrame, pl.DataFrame]:
             rate_disturbed=False,
             warming=False,
             unlogged=False,
+            off_level=False,
             begun_anew=False,
             tokens_per_gpu=8.0,
             elapsed_excludes_data=False,

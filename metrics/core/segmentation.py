@@ -1,0 +1,345 @@
+"""Levels and drifts of a noisy series whose neighbours resemble each other.
+
+Three models of a series compete: one level, several levels, and one straight line. Each is a
+first-order autoregressive process, AR(1), around its mean: without the dependence, a few like
+values would pass for a level (Romano, Rigaill, Runge and Fearnhead 2022, "Detecting abrupt changes
+in the presence of local fluctuations and autocorrelated noise", JASA 117). The levels are the
+optimal partition (Killick, Fearnhead and Eckley 2012, "Optimal detection of changepoints with a
+linear computational cost", JASA 107). Neighbouring levels that their own noise explains are
+joined afterwards, because one part of a series may be noisier than another.
+
+`make slowdowns` counts false findings and the accuracy of places (docs/statistics.md).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+from math import log, sqrt
+from typing import Final
+
+import numpy as np
+
+from .arrays import FloatArray, IntArray
+from .intervals import spread_of_most
+
+MIN_LEVEL_POINTS: Final = 5
+"""Fewest points of a level."""
+MIN_POINTS: Final = 20
+"""Fewest points to look for levels or a drift."""
+MIN_NOISE_POINTS: Final = 10
+"""Fewest points of a level for a noise of its own."""
+MIN_NOISE_RATIO: Final = 2.0
+"""Least ratio of a level's own noise to that of the series; below, it is the same noise."""
+PENALTY_PER_LOG_POINT: Final = 3.5
+"""Cost of one more level, in units of the logarithm of the number of points: a level has a place
+and a mean, and the noise is estimated too."""
+MAX_AUTOCORRELATION: Final = 0.9
+"""Largest autocorrelation of neighbours; beyond, a series is nearly a random walk."""
+CLIPPED_SPREADS: Final = 4.0
+"""Differences of neighbours are clipped at this many spreads, so that a change is no noise."""
+MAX_POINTS: Final = 1_000
+"""Longer series are searched in means of neighbours first, then placed point by point."""
+SURE_OF_NONE: Final = 0.4
+"""Share of the cost of a level that the best single stretch must save, or none is looked for."""
+LENGTH_STEP: Final = 1.3
+"""Ratio of the lengths of stretches that are tried."""
+
+
+@dataclass(frozen=True, slots=True)
+class Noise:
+    """Noise of a series around its mean.
+
+    autocorrelation: of neighbours, 0 to MAX_AUTOCORRELATION
+    innovation: standard deviation of what is new in each point
+    """
+
+    autocorrelation: float
+    innovation: float
+
+    def standard_error(self, points: int) -> float:
+        """Return the standard error of the mean of so many neighbours."""
+        return self.innovation / (1 - self.autocorrelation) / sqrt(points)
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """Neighbouring points with one mean.
+
+    first, last: indices of its points
+    """
+
+    first: int
+    last: int
+    mean: float
+    standard_error: float
+
+
+@dataclass(frozen=True, slots=True)
+class Drift:
+    """Straight line through all points.
+
+    start, end: values at the first point and at the last
+    standard_error: of end - start
+    """
+
+    start: float
+    end: float
+    standard_error: float
+
+
+@dataclass(frozen=True, slots=True)
+class Segmentation:
+    """Levels of a series in order, at least one; `drift` instead of several levels."""
+
+    levels: tuple[Level, ...]
+    drift: Drift | None
+    noise: Noise
+
+
+def find_levels(values: FloatArray, least: float = 0.0) -> Segmentation:
+    """Return the levels of a series, or its drift.
+
+    values: finite, one a point, in order of time; of fewer than MIN_POINTS, there is one level
+    least: smallest difference of neighbouring levels, and smallest drift
+    """
+    n = len(values)
+    if n < MIN_POINTS:
+        noise = Noise(0.0, float(values.std(ddof=1)) if n > 1 else 0.0)
+        return Segmentation((_level(values, 0, n, noise),), None, noise)
+    noise = estimate_noise(np.diff(values))
+    values = _without_lone(values, noise)
+    one = Segmentation((_level(values, 0, n, noise),), None, noise)
+    if not noise.innovation or _is_level(values, noise):
+        return one
+    starts = _starts(values, noise)
+    if len(starts) > 1:  # again, with the noise around the levels
+        noise = estimate_noise(np.diff(values - _means(values, starts)))
+        starts = _starts(values, noise)
+    line = _line(values, noise)
+    if _line_cost(values, noise) + _penalty(n) < _levels_cost(values, starts, noise):
+        drifts = abs(line.end - line.start) >= least
+        return Segmentation(one.levels, line if drifts else None, noise)
+    return Segmentation(tuple(_joined(values, starts, noise, least)), None, noise)
+
+
+def _without_lone(values: FloatArray, noise: Noise) -> FloatArray:
+    """Clip values that stand apart from most of their neighbours: these are no level."""
+    around = np.pad(values, MIN_LEVEL_POINTS // 2, mode="edge")
+    middle = np.median(np.lib.stride_tricks.sliding_window_view(around, MIN_LEVEL_POINTS), axis=1)
+    limit = CLIPPED_SPREADS * noise.innovation / sqrt(1 - noise.autocorrelation**2)
+    return np.clip(values, middle - limit, middle + limit)
+
+
+def _is_level(values: FloatArray, noise: Noise) -> bool:
+    """Return whether no stretch of a series differs enough from the rest to look further."""
+    n = len(values)
+    new = values[1:] - noise.autocorrelation * values[:-1]
+    sums = np.concatenate([[0.0], np.cumsum(new - new.mean())])
+    most, length = 0.0, float(MIN_LEVEL_POINTS)
+    while length <= n / 2:
+        size = round(length)
+        apart = float(np.abs(sums[size:] - sums[:-size]).max())
+        most = max(most, apart**2 / (size * (1 - size / n)))
+        length = max(length * LENGTH_STEP, length + 1)
+    return most < SURE_OF_NONE * _penalty(n) * noise.innovation**2
+
+
+def _joined(values: FloatArray, starts: list[int], noise: Noise, least: float) -> list[Level]:
+    """Return the levels after joining neighbours, the least different first.
+
+    Neighbours are joined if they differ by less than `least`. If one of them is noisier than the
+    series, they are joined unless they differ by more than that noise explains.
+    """
+    bounds = [*starts, len(values)]
+    while True:
+        spans = list(pairwise(bounds))
+        levels = [_level(values, *span, _own_noise(values, span, noise)) for span in spans]
+        weak = [
+            (size, at)
+            for at, (level, after) in enumerate(pairwise(levels), 1)
+            if (size := abs(after.mean - level.mean)) < max(least, _explained(level, after, noise))
+        ]
+        if not weak:
+            return levels
+        del bounds[min(weak)[1]]
+
+
+def _explained(level: Level, after: Level, noise: Noise) -> float:
+    """Return the largest difference of two levels that noise of only one of them explains."""
+    counts = [of.last - of.first + 1 for of in (level, after)]
+    ratios = [
+        of.standard_error / noise.standard_error(count) if noise.innovation else 1.0
+        for of, count in zip((level, after), counts, strict=True)
+    ]
+    if max(ratios) < MIN_NOISE_RATIO:
+        return 0.0
+    alone = max(ratios) * noise.standard_error(1)
+    return sqrt(_penalty(level.last + after.last) / 2) * alone * sqrt(sum(1 / n for n in counts))
+
+
+def _own_noise(values: FloatArray, span: tuple[int, int], noise: Noise) -> Noise:
+    """Return the noise of one level: of the series, or its own if that is far larger."""
+    if span[1] - span[0] < MIN_NOISE_POINTS:
+        return noise
+    own = estimate_noise(np.diff(values[slice(*span)]), noise.autocorrelation)
+    return own if own.innovation > MIN_NOISE_RATIO * noise.innovation else noise
+
+
+def estimate_noise(differences: FloatArray, autocorrelation: float | None = None) -> Noise:
+    """Return the noise of a series from the differences of its neighbours.
+
+    Of an AR(1) process with autocorrelation r, neighbouring differences have the correlation
+    -(1 - r) / 2. Differences hardly see levels, whose changes are clipped.
+
+    autocorrelation: if known
+    """
+    centred = differences - np.median(differences)
+    spread = spread_of_most(centred) or float(np.std(centred))
+    if not spread:
+        return Noise(0.0, 0.0)
+    clipped = np.clip(centred, -CLIPPED_SPREADS * spread, CLIPPED_SPREADS * spread)
+    variance = float(np.mean(clipped**2))
+    alike = autocorrelation
+    if alike is None:
+        together = float(np.mean(clipped[1:] * clipped[:-1]))
+        unsure = 1 / sqrt(len(differences))
+        alike = min(max(1 + 2 * together / variance + unsure, 0.0), MAX_AUTOCORRELATION)
+    return Noise(alike, sqrt(variance / 2 / (1 - alike) * (1 - alike**2)))
+
+
+def _penalty(points: int) -> float:
+    return PENALTY_PER_LOG_POINT * log(points)
+
+
+def _level(values: FloatArray, start: int, end: int, noise: Noise) -> Level:
+    mean = float(values[start:end].mean())
+    return Level(start, end - 1, mean, noise.standard_error(end - start))
+
+
+def _means(values: FloatArray, starts: list[int]) -> FloatArray:
+    """Return the mean of each point's level."""
+    counts = np.diff([*starts, len(values)])
+    means: FloatArray = np.repeat(np.add.reduceat(values, starts) / counts, counts)
+    return means
+
+
+def _starts(values: FloatArray, noise: Noise) -> list[int]:
+    """Return the first index of each level; of a long series, in two steps."""
+    size = -(-len(values) // MAX_POINTS)
+    if size == 1:
+        return _partition(values, noise)
+    whole = len(values) // size * size
+    blocks = values[:whole].reshape(-1, size).mean(axis=1)
+    coarse = _partition(blocks, estimate_noise(np.diff(blocks)))
+    starts = [0]
+    for block, after in zip(coarse[1:], [*coarse[2:], len(blocks)], strict=True):
+        part = values[starts[-1] : after * size]
+        starts.append(starts[-1] + _best_split(part, noise, block * size - starts[-1], 2 * size))
+    return starts
+
+
+def _best_split(values: FloatArray, noise: Noise, near: int, reach: int) -> int:
+    """Return the likeliest first index of the second of two levels, at most `reach` from `near`."""
+    low, high = max(MIN_LEVEL_POINTS, near - reach), min(len(values), near + reach)
+    starts = range(low, max(high, low + 1))
+    costs = [_levels_cost(values, [0, start], noise) for start in starts]
+    return low + int(np.argmin(costs))
+
+
+def _partition(values: FloatArray, noise: Noise) -> list[int]:
+    """Return the first index of each level of the partition with the least cost.
+
+    `best[end]` is the cost of the points before `end`; `previous[end]` the start of their last
+    level. A start that is worse than another by more than a level's cost is never tried again.
+    """
+    n, penalty = len(values), _penalty(len(values))
+    costs = _LevelCosts(values, noise)
+    best, means = np.full(n + 1, np.inf), np.zeros(n + 1)
+    best[0], previous = -penalty, np.zeros(n + 1, dtype=np.int64)
+    starts: IntArray = np.zeros(1, dtype=np.int64)
+    for end in range(MIN_LEVEL_POINTS, n + 1):
+        cost, mean = costs.of(starts, end, means)
+        total = best[starts] + cost + penalty
+        index = int(np.argmin(total))
+        best[end], means[end], previous[end] = total[index], mean[index], starts[index]
+        starts = starts[best[starts] + cost <= best[end] + penalty]
+        begun = end + 1 - MIN_LEVEL_POINTS
+        if begun >= MIN_LEVEL_POINTS:
+            starts = np.append(starts, begun)
+    found, end = [], n
+    while end > 0:
+        end = int(previous[end])
+        found.append(end)
+    return found[::-1]
+
+
+class _LevelCosts:
+    """Twice the negative log likelihood of levels, up to a constant, from cumulative sums.
+
+    The innovations of a level with mean m are x_i - r x_(i-1) - (1 - r) m. Its first point follows
+    the last one of the level before, which was that far from its own mean.
+    """
+
+    def __init__(self, values: FloatArray, noise: Noise) -> None:
+        self._values, self._noise = values, noise
+        self._new = np.zeros(len(values))
+        self._new[1:] = values[1:] - noise.autocorrelation * values[:-1]
+        self._sums = np.concatenate([[0.0], np.cumsum(self._new)])
+        self._squares = np.concatenate([[0.0], np.cumsum(self._new**2)])
+
+    def of(self, starts: IntArray, end: int, means: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Return the cost and the mean of levels from each start to before `end`.
+
+        means: at each start, the mean of the level that ends there
+        """
+        alike = self._noise.autocorrelation
+        share, points = 1 - alike, end - starts - 1
+        is_first = starts == 0
+        weight = np.where(is_first, 1 - alike**2, 1.0)
+        carried = alike * (self._values[starts - 1] - means[starts])
+        first = self._values[starts] - np.where(is_first, 0.0, carried)
+        precision = points * share**2 + weight
+        product = share * (self._sums[end] - self._sums[starts + 1]) + weight * first
+        square = self._squares[end] - self._squares[starts + 1] + weight * first**2
+        mean = product / precision
+        return (square - product * mean) / self._noise.innovation**2, mean
+
+
+def _levels_cost(values: FloatArray, starts: list[int], noise: Noise) -> float:
+    """Return the cost of these levels, with the penalty for each but one."""
+    costs, means, cost = _LevelCosts(values, noise), np.zeros(len(values) + 1), 0.0
+    for start, end in zip(starts, [*starts[1:], len(values)], strict=True):
+        (level,), (means[end],) = costs.of(np.array([start]), end, means)
+        cost += level
+    return cost + _penalty(len(values)) * (len(starts) - 1)
+
+
+def _whitened(values: FloatArray, noise: Noise) -> FloatArray:
+    """Return the innovations of a series around 0, all of one variance."""
+    alike = noise.autocorrelation
+    new = np.append(sqrt(1 - alike**2) * values[:1], values[1:] - alike * values[:-1])
+    return new / noise.innovation
+
+
+def _line_design(points: int, noise: Noise) -> FloatArray:
+    time = np.linspace(0.0, 1.0, points)
+    return np.column_stack([_whitened(np.ones(points), noise), _whitened(time, noise)])
+
+
+def fit_drift(values: FloatArray) -> Drift:
+    """Return the straight line through all points of a series, as in `find_levels`."""
+    return _line(values, estimate_noise(np.diff(values)))
+
+
+def _line(values: FloatArray, noise: Noise) -> Drift:
+    design = _line_design(len(values), noise)
+    start, slope = np.linalg.lstsq(design, _whitened(values, noise), rcond=None)[0]
+    error = sqrt(np.linalg.inv(design.T @ design)[1, 1])
+    return Drift(float(start), float(start + slope), error)
+
+
+def _line_cost(values: FloatArray, noise: Noise) -> float:
+    line = _line(values, noise)
+    off = values - np.linspace(line.start, line.end, len(values))
+    return float((_whitened(off, noise) ** 2).sum())

@@ -1,0 +1,343 @@
+"""Levels of a run's speed: where it changed for longer, by how much, and which level TGS is of.
+
+Tokens per step, sequence lengths and the attention of packed documents may rightly change the time
+per token. What they explain is no change of speed.
+
+Frames in, frames out; no file is opened here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from math import expm1, log
+from typing import Any, Final
+
+import numpy as np
+
+from ..core.arrays import BoolArray, FloatArray, IntArray
+from ..core.intervals import (
+    SURE_STANDARD_ERRORS,
+    UPPER_PROBABILITY,
+    Estimate,
+    estimate_ratio,
+    rate_interval,
+)
+from ..core.messages import Effect, Message
+from ..core.print_precision import MAX_UNEXPLAINED_GAP
+from ..core.quantiles import student_t_quantile
+from ..core.run_arrays import RunArrays, total
+from ..core.run_table import SpeedLevel
+from ..core.segmentation import (
+    MIN_LEVEL_POINTS,
+    MIN_POINTS,
+    Drift,
+    Level,
+    Segmentation,
+    estimate_noise,
+    find_levels,
+    fit_drift,
+)
+from .messages import NO_LASTING_SPEED, SPEED_ALTERNATES, SPEED_CHANGED, SPEED_DRIFTS
+from .windows import WindowSelection, evidence_rounding, timed_windows
+
+OTHER_SPEED: Final = "another speed"
+"""Cause of windows left out of TGS: the run had another speed there."""
+
+MIN_CHANGE: Final = 2 * MAX_UNEXPLAINED_GAP
+"""Smallest change of speed, as a share. A change halfway by twice the largest gap that needs no
+cause puts the mean of the run that gap away from both levels."""
+MIN_RANKED_SHARE: Final = 1 / 2
+"""Least share of the steps at the level that ranks."""
+MAX_CHANGES: Final = 6
+"""Most changes of speed that split a run into levels; with more, the speed alternates."""
+MAX_RANKED_DRIFT: Final = 0.1
+"""Largest drift of a run that is ranked, as a share."""
+CAUSES: Final = ("tokens_per_gpu", "sequence_length", "attention_ratio")
+"""Columns of windows that may rightly change the time per token."""
+MIN_CAUSE_CHANGE: Final = 0.01
+"""Smallest relative change of such a column that explains a change of speed."""
+CHANGING_EVENTS: Final = (
+    *("load", "restart", "checkpoint", "evaluation", "profiler", "compile", "gc", "overflow"),
+    *("error", "warning"),
+)
+"""Events named at a change of speed."""
+MAX_LISTED: Final = 4
+"""Levels listed in a sentence."""
+NORMAL_95: Final = 1.96
+"""Standard errors on either side of a 95 % interval."""
+
+
+@dataclass(frozen=True, slots=True)
+class Course:
+    """Speed of a run's windows over time.
+
+    level: number of each window's level, from 0; ranks: windows at the level that TGS is of
+    """
+
+    level: IntArray
+    ranks: BoolArray
+    drifts: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Pace:
+    """Logarithm of the time per token, without stalls and known causes.
+
+    windows: indices of the run's windows; steps: steps of each window
+    causes: columns that may explain a change, one a row, without constant ones
+    coarse: error from the print's last digits that does not average out
+    """
+
+    windows: IntArray
+    values: FloatArray
+    steps: FloatArray
+    causes: FloatArray
+    coarse: float
+
+    @property
+    def least(self) -> float:
+        """Smallest difference of two levels."""
+        return log(1 + MIN_CHANGE) + 2 * self.coarse
+
+    def explains(self, level: Level, after: Level) -> bool:
+        """Return whether a known cause changes where one level follows another."""
+        before = self.causes[:, level.last + 1 - MIN_LEVEL_POINTS : after.first]
+        behind = self.causes[:, after.first : after.first + MIN_LEVEL_POINTS]
+        apart = np.abs(behind.mean(axis=1) - before.mean(axis=1))
+        variance = before.var(axis=1) / before.shape[1] + behind.var(axis=1) / behind.shape[1]
+        limit = np.maximum(MIN_CAUSE_CHANGE, SURE_STANDARD_ERRORS * np.sqrt(variance))
+        return bool((apart > limit).any())
+
+
+def find_course(
+    run: RunArrays, evidence: str, counted: WindowSelection, excess: FloatArray
+) -> Course | None:
+    """Return the course of a run's speed; None if it has too few windows.
+
+    counted: windows of `evidence` after the warm-up, without unlogged work
+    excess: stalled seconds of each of them
+    """
+    pace = _pace(run, evidence, counted, excess)
+    if pace is None:
+        return None
+    parts = find_levels(pace.values, pace.least)
+    stretches, means = _stretches(parts, pace)
+    level = np.zeros(len(counted.indices), np.int64)
+    for first, _ in stretches[1:]:
+        level[counted.indices >= pace.windows[first]] += 1
+    ranks = np.ones(len(level), np.bool_)
+    if 1 < len(stretches) <= MAX_CHANGES + 1:
+        lengths = [pace.steps[first : last + 1].sum() for first, last in stretches]
+        longest = means[int(np.argmax(lengths))]
+        ranks = (np.abs(np.array(means) - longest) < pace.least)[level]
+    return Course(level, ranks, parts.drift is not None)
+
+
+def _pace(
+    run: RunArrays, evidence: str, counted: WindowSelection, excess: FloatArray
+) -> _Pace | None:
+    """Return the pace of windows with tokens and time; None if they are too few."""
+    seconds = counted.seconds - excess
+    usable = (counted.tokens > 0) & (seconds > 0)
+    if np.count_nonzero(usable) < MIN_POINTS:
+        return None
+    some = counted.where(usable)
+    values = np.log(seconds[usable] / some.tokens)
+    causes = _causes(run, some.indices)
+    if len(causes):
+        changes = np.diff(causes, axis=1)
+        values = values - np.linalg.lstsq(changes.T, np.diff(values), rcond=None)[0] @ causes
+    coarse = evidence_rounding(run, some, evidence)
+    if estimate_noise(np.diff(values)).innovation >= coarse:
+        coarse = 0.0
+    return _Pace(some.indices, values, run[f"{evidence}_span"][some.indices], causes, coarse)
+
+
+def _causes(run: RunArrays, windows: IntArray) -> FloatArray:
+    """Return the columns of CAUSES that vary in these windows, as logarithms, from 0."""
+    columns = (run[name][windows] for name in CAUSES)
+    known = [np.log(column) for column in columns if (column > 0).all()]
+    varied = [column - column[0] for column in known if np.ptp(column) > MIN_CAUSE_CHANGE]
+    return np.array(varied).reshape(-1, len(windows))
+
+
+def _stretches(parts: Segmentation, pace: _Pace) -> tuple[list[tuple[int, int]], list[float]]:
+    """Return first and last point of each stretch of one speed, and its mean.
+
+    Levels between which a known cause changes are one stretch, with the mean of its first level;
+    the means behind are shifted by as much.
+    """
+    stretches = [(parts.levels[0].first, parts.levels[0].last)]
+    means, shift = [parts.levels[0].mean], 0.0
+    for level, after in pairwise(parts.levels):
+        if pace.explains(level, after):
+            shift += after.mean - level.mean
+            stretches[-1] = (stretches[-1][0], after.last)
+        else:
+            stretches.append((after.first, after.last))
+            means.append(after.mean - shift)
+    return stretches, means
+
+
+# -- the levels in figures -------------------------------------------------------------------
+
+
+def speed_levels(
+    run: RunArrays, evidence: str, facts: dict[str, Any]
+) -> tuple[list[SpeedLevel] | None, Drift | None]:
+    """Return the levels of a run's speed in order, and its drift on the log scale.
+
+    None if the run has too few windows; no levels if there is one speed.
+
+    run: marked (metrics.throughput.warmup.mark_warm_up_and_stalls)
+    """
+    level = run["level"]
+    if not (level >= 0).any():
+        return None, None
+    counted = timed_windows(run, evidence, level >= 0)
+    pace = _pace(run, evidence, counted, run["stall_s"][counted.indices])
+    if pace is None:
+        return None, None
+    drift = fit_drift(pace.values) if run.flags("drifting").any() else None
+    if level.max() < 1:
+        return [], drift
+    numbers = range(int(level.max()) + 1)
+    rows = [
+        _level_row(run, evidence, counted.where(level[counted.indices] == number))
+        for number in numbers
+    ]
+    paces = [pace.values[level[pace.windows] == number] for number in numbers]
+    for number in numbers[1:]:
+        row, before, pace_here = rows[number], paces[:number], paces[number]
+        change = _rates_change(rows[number - 1], row) if not len(pace.causes) else None
+        if change is None:
+            change = _paces_change(before[-1], pace_here, pace.coarse)
+        row["change"], row["change_low"], row["change_high"] = change
+        row["events"] = _events_between(run, rows[number - 1], row)
+        more = float(pace_here.mean() - min(other.mean() for other in before))
+        if more > 0 and facts.get("gpus") is not None:
+            row["gpu_hours_lost"] = row["seconds"] * -expm1(-more) * facts["gpus"] / 3600
+    return rows, drift
+
+
+def _level_row(run: RunArrays, evidence: str, counted: WindowSelection) -> SpeedLevel:
+    """Return the level of these windows, without what compares it with others."""
+    spans = run[f"{evidence}_span"][counted.indices]
+    stalls, coarse = run["stall_s"][counted.indices], evidence_rounding(run, counted, evidence)
+    sure = rate_interval(counted.tokens, counted.seconds, stalls, coarse).estimate
+    seconds = total(counted.seconds)
+    return {
+        "from_step": int(run["step"][counted.indices[0]] - spans[0]) + 1,
+        "to_step": int(run["step"][counted.indices[-1]]),
+        "windows": len(counted.indices),
+        "seconds": seconds,
+        "seconds_per_step": seconds / total(spans),
+        "tgs": total(counted.tokens) / seconds,
+        "tgs_low": None if sure is None else sure.low,
+        "tgs_high": None if sure is None else sure.high,
+        "ranked": not run.flags("off_level")[counted.indices[0]],
+        "change": None,
+        "change_low": None,
+        "change_high": None,
+        "gpu_hours_lost": None,
+        "events": [],
+    }
+
+
+def _rates_change(before: SpeedLevel, after: SpeedLevel) -> tuple[float, float, float] | None:
+    """Return the change between two rates, and its 95 % interval, as shares.
+
+    None without an interval of both.
+    """
+    sure = [
+        Estimate(level["tgs"], level["tgs_low"], level["tgs_high"])
+        for level in (before, after)
+        if level["tgs"] and level["tgs_low"] and level["tgs_high"]
+    ]
+    if len(sure) < len((before, after)):
+        return None
+    between = estimate_ratio(sure[1], sure[0])
+    return between.value - 1, between.low - 1, between.high - 1
+
+
+def _paces_change(
+    before: FloatArray, after: FloatArray, coarse: float
+) -> tuple[float, float, float]:
+    """Return the change of speed without known causes, and its 95 % interval, as shares.
+
+    before, after: paces of the windows of two levels, as in `_Pace`
+    """
+    noise = estimate_noise(np.diff(np.concatenate([before, after])))
+    errors = (
+        max(noise.standard_error(len(part)), float(part.std()) / len(part) ** 0.5)
+        for part in (before, after)
+    )
+    wide = student_t_quantile(len(before) + len(after) - 2, UPPER_PROBABILITY)
+    half = wide * float(np.hypot(*errors)) + coarse
+    size = float(before.mean() - after.mean())
+    return expm1(size), expm1(size - half), expm1(size + half)
+
+
+def _events_between(run: RunArrays, level: SpeedLevel, after: SpeedLevel) -> list[str]:
+    """Return the kinds of events at the beginning of a level, of CHANGING_EVENTS."""
+    step = run["step"]
+    near = (step > level["to_step"]) & (step - run["new_step"] < after["from_step"])
+    logged = dict(run.events())
+    kinds = {kind for at in np.flatnonzero(near) for kind in logged.get(int(at), ())}
+    return [kind for kind in CHANGING_EVENTS if kind in kinds]
+
+
+# -- the levels in words ---------------------------------------------------------------------
+
+
+def drift_columns(drift: Drift | None) -> dict[str, float]:
+    """Return the change of speed from the first point to the last, with its interval, as shares."""
+    if drift is None:
+        return {}
+    size, half = drift.start - drift.end, NORMAL_95 * drift.standard_error
+    return {
+        "drift": expm1(size),
+        "drift_low": expm1(size - half),
+        "drift_high": expm1(size + half),
+    }
+
+
+def speed_doubt(levels: Sequence[SpeedLevel] | None, drift: float | None) -> Message | None:
+    """Say that a run has no single speed; None if it has one.
+
+    levels: as from `speed_levels`; drift: as in `drift_columns`
+    """
+    if drift is not None:
+        effect: Effect = "unranked" if abs(drift) > MAX_RANKED_DRIFT else "doubt"
+        return SPEED_DRIFTS(effect, side="fell" if drift < 0 else "rose", change=abs(drift))
+    if not levels:
+        return None
+    if all(level["ranked"] for level in levels):
+        times = sorted(level["seconds_per_step"] for level in levels)
+        return SPEED_ALTERNATES(changes=len(levels) - 1, times=times[-1] / times[0])
+    told = "; ".join(describe_level(level) for level in levels[:MAX_LISTED])
+    more = f"; {len(levels) - MAX_LISTED} more" if len(levels) > MAX_LISTED else ""
+    ranked = [level for level in levels if level["ranked"]]
+    held, whole = (sum(map(steps_in, some)) for some in (ranked, levels))
+    kind = SPEED_CHANGED if held >= MIN_RANKED_SHARE * whole else NO_LASTING_SPEED
+    return kind(steps=" and ".join(map(steps_of, ranked)), levels=f"{told}{more}")
+
+
+def steps_in(level: SpeedLevel) -> int:
+    """Return the number of steps of a level."""
+    return level["to_step"] - level["from_step"] + 1
+
+
+def steps_of(level: SpeedLevel) -> str:
+    """Return the steps of a level as text."""
+    return f"{level['from_step']:,} to {level['to_step']:,}"
+
+
+def describe_level(level: SpeedLevel) -> str:
+    """Return a level as text: its steps, its TGS, and the change from the level before."""
+    rate, change = level["tgs"], level["change"]
+    speed = f"{level['seconds_per_step']:.3g} s a step" if rate is None else f"{rate:,.0f}"
+    side = "" if change is None else f" ({change:+.1%})"
+    return f"{steps_of(level)}: {speed}{side}"
