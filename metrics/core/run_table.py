@@ -51,6 +51,15 @@ class SpeedLevel(TypedDict):
     events: list[str]
 
 
+class PauseLevel(TypedDict):
+    """Steps with about the same time outside of the step timer [s], as a share of a step's time."""
+
+    from_step: int
+    to_step: int
+    seconds_per_step: float
+    share: float
+
+
 class SetupColumns(TypedDict):
     """Identity and settings of a run."""
 
@@ -105,6 +114,17 @@ class RateColumns(TypedDict):
     tgs_end_to_end: float | None
 
 
+class StepRateColumns(TypedDict):
+    """Rates of steps that need no token count, and the peak memory of one GPU."""
+
+    seconds_per_step: float | None
+    seconds_per_step_low: float | None
+    seconds_per_step_high: float | None
+    samples_per_second: float | None
+    tokens_per_update: float | None
+    peak_memory_bytes: float | None
+
+
 class UtilizationColumns(TypedDict):
     """MFU and HFU of a run, with their FLOPs and peaks."""
 
@@ -146,6 +166,7 @@ class RateBasisColumns(TypedDict):
     drift: float | None
     drift_low: float | None
     drift_high: float | None
+    pauses: list[PauseLevel] | None
     evidence_gap: float | None
     evidence_windows: int | None
     evidence_cause: str | None
@@ -205,13 +226,19 @@ class CourseColumns(TypedDict):
     bound: str | None
 
 
-class MetricsRow(SetupColumns, RateColumns, UtilizationColumns, RateBasisColumns, CourseColumns):
+class MetricsRow(
+    SetupColumns,
+    RateColumns,
+    StepRateColumns,
+    UtilizationColumns,
+    RateBasisColumns,
+    CourseColumns,
+):
     """Row of METRICS. The order of the base classes is the order of the columns."""
 
 
 METRICS: Final = pl.Schema(row_dtypes(MetricsRow))
 TIME_LOST_STRUCT: Final = pl.Struct(row_dtypes(TimeLost))
-LEVEL_STRUCT: Final = pl.Struct(row_dtypes(SpeedLevel))
 
 
 def metrics_rows(metrics: pl.DataFrame) -> list[MetricsRow]:

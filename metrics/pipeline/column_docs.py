@@ -53,6 +53,15 @@ METRIC_MEANINGS: Final[dict[str, tuple[str, str]]] = {
     "tgs_mad": ("tokens/s/GPU", "median distance of the steady windows from their median"),
     "tgs_trimmed": ("tokens/s/GPU", "tokens over seconds of the windows between p5 and p95"),
     "tgs_end_to_end": ("tokens/s/GPU", "from the start of training to the last step line"),
+    "seconds_per_step": ("s", "time of a steady step; its unit is step_unit"),
+    "seconds_per_step_low": ("s", "lower end of the 95 % interval of seconds_per_step"),
+    "seconds_per_step_high": ("s", "upper end of the 95 % interval of seconds_per_step"),
+    "samples_per_second": ("samples/s", "steady, over all GPUs; null if the batch varies"),
+    "tokens_per_update": (
+        "tokens",
+        "tokens of an optimizer update over all GPUs, with padding; null if they vary",
+    ),
+    "peak_memory_bytes": ("bytes", "largest logged peak of the GPU allocator"),
     # utilisation
     "mfu": (
         "",
@@ -116,6 +125,11 @@ METRIC_MEANINGS: Final[dict[str, tuple[str, str]]] = {
     "drift": ("", "steady change of speed from the first steady step to the last, as a share"),
     "drift_low": ("", "lower end of the 95 % interval of drift"),
     "drift_high": ("", "upper end of the 95 % interval of drift"),
+    "pauses": (
+        "",
+        "time outside of the step timer, by stamps, where it changes inside the run: steps, "
+        "seconds per step, share of a step",
+    ),
     "evidence_gap": ("", "tgs by the best other kind of time, over tgs, minus 1"),
     "evidence_windows": ("windows", "windows compared for evidence_gap"),
     "evidence_cause": ("", "cause of evidence_gap, if the log confirms one"),

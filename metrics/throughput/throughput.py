@@ -23,7 +23,7 @@ from ..core.intervals import SURE_STANDARD_ERRORS, rate_interval, robust_spread,
 from ..core.messages import Message, MessageRow, as_clause
 from ..core.print_precision import MAX_UNEXPLAINED_GAP
 from ..core.run_arrays import RunArrays, median, total
-from ..core.run_table import MetricsRow, RateBasisColumns, RateColumns
+from ..core.run_table import MetricsRow, RateBasisColumns, RateColumns, StepRateColumns
 from . import messages
 from . import time_evidence as evidences
 from . import token_counts as counts
@@ -35,8 +35,10 @@ from .outlier_warnings import (
     late_start_warning,
     unlogged_work_warning,
 )
+from .pauses import find_pauses
 from .resolved_facts import nonstandard_work
 from .speed_levels import OTHER_SPEED, drift_columns, speed_doubt, speed_levels
+from .step_rates import step_rates
 from .time_breakdown import START_UP, WARM_UP, time_lost
 from .unlogged_work import UNLOGGED_WORK
 from .warmup import MAX_WARM_UP_SHARE
@@ -49,6 +51,7 @@ from .windows import (
     WindowSelection,
     average_window_assumed,
     choose_evidence,
+    count_steps,
     disturbances,
     evidence_rounding,
     has_coarse_rates,
@@ -93,7 +96,14 @@ class LoggedRateColumns(TypedDict):
     throughput_warnings: list[MessageRow] | None
 
 
-class RateSummary(StepColumns, RateColumns, StepTokenColumns, RateBasisColumns, LoggedRateColumns):
+class RateSummary(
+    StepColumns,
+    RateColumns,
+    StepRateColumns,
+    StepTokenColumns,
+    RateBasisColumns,
+    LoggedRateColumns,
+):
     """Row of SUMMARY. The order of the base classes is the order of the columns."""
 
 
@@ -154,7 +164,7 @@ def _summary(
     if row["tgs_end_to_end"] is None and run.get("runtime_s"):
         row |= rate_of_last_line(run, facts)
     if evidence is None:
-        return row | _no_rate(windows, run | row, facts)
+        return row | _rates_of_steps(windows, run, facts) | _no_rate(windows, run | row, facts)
     steady = steady_windows(windows, evidence)
     updates = OptimizerStepCount.in_windows(windows, evidence, steady.indices)
     if updates is not None and not updates.count:
@@ -168,6 +178,27 @@ def _summary(
         _other_work(facts),
     )
     return row | {"throughput_warnings": [doubt for doubt in doubts if doubt]}
+
+
+def _rates_of_steps(
+    windows: RunArrays, run: dict[str, Any], facts: dict[str, Any]
+) -> dict[str, Any]:
+    """Return the columns of a run whose steps have times and no tokens."""
+    counted, steps = count_steps(windows), step_rates(windows, run["evidence"], facts)
+    evidence = choose_evidence(counted, run["evidence"])
+    if evidence is None:
+        return {**steps}
+    wall_s, lost = time_lost(windows, evidence, run)
+    levels, drift = speed_levels(counted, evidence, facts)
+    unknown = dict.fromkeys(("tgs", "tgs_low", "tgs_high"))
+    return {
+        **steps,
+        "wall_s": wall_s,
+        "time_lost": lost,
+        "levels": levels and [level | unknown for level in levels],
+        **drift_columns(drift),
+        "pauses": find_pauses(windows),
+    }
 
 
 def _without_steps(run: Mapping[str, Any], facts: dict[str, Any]) -> dict[str, Any]:
@@ -205,12 +236,14 @@ def _rate_columns(
     levels, drift = speed_levels(windows, evidence, facts)
     return {
         **_rates(windows, steady, evidence, facts),
+        **step_rates(windows, run["evidence"], facts),
         **_sureness(windows, steady, evidence),
         **_spread(windows, steady, evidence),
         "wall_s": wall_s,
         "time_lost": lost,
         "levels": levels,
         **drift_columns(drift),
+        "pauses": find_pauses(windows),
         **_claims(windows, lines_of_windows(windows, evidence, steady)),
         **evidences.summarise_evidence(windows, run, evidence),
         **counts.summarise_counts(windows, facts, run.get("closing") or ()),

@@ -24,6 +24,7 @@ from .windows import (
     NON_TRAINING_EVENTS,
     WALL_CLOCK_EVIDENCE,
     accumulation_steps,
+    count_steps,
     stamp_error,
     steady_windows,
 )
@@ -55,8 +56,7 @@ def time_lost(
     """
     windows = with_fitted_tokens(windows, evidence, run)
     uncounted = not windows.has_any("tokens_per_gpu")
-    if uncounted:  # count steps instead, at the pace of a step
-        windows = windows.with_values(tokens_per_gpu=np.ones(windows.height))
+    windows = count_steps(windows)
     clock = _wall_clock(windows, evidence)
     if (uncounted and clock == "rate") or _samples(windows, clock):
         return None, []

@@ -20,6 +20,7 @@ from .unlogged_work import find_unlogged_work, share_above, windows_apart
 from .windows import (
     UNMARKED,
     choose_evidence,
+    count_steps,
     stamp_error,
     steady_windows,
     timed_windows,
@@ -84,6 +85,7 @@ def mark_warm_up_and_stalls(windows: pl.DataFrame, runs: pl.DataFrame) -> pl.Dat
 def _marked(run: RunArrays, preferred: list[str]) -> dict[str, NDArray[Any]]:
     """Return the marks of each window of one run, by column."""
     marks = {name: np.full(run.height, UNMARKED[name]) for name in MARKS}
+    run = count_steps(run)
     evidence = choose_evidence(run, preferred)
     if evidence is None:
         return marks

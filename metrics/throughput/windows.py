@@ -853,6 +853,13 @@ def window_after_step_1(run: RunArrays, evidence: str) -> int | None:
     return int(at[0]) if rest else None
 
 
+def count_steps(run: RunArrays) -> RunArrays:
+    """Return a run without known tokens with one token per step: its pace is the time per step."""
+    if run.has_any("tokens_per_gpu"):
+        return run
+    return run.with_values(tokens_per_gpu=np.ones(run.height))
+
+
 def accumulation_steps(run: RunArrays) -> int:
     """Return the micro-steps per optimizer step; 1 unless steps are micro-steps."""
     every = run.value("gradient_accumulation") or 1

@@ -20,9 +20,11 @@ MAX_NAMED: Final = 3
 def diagnosis(row: MetricsRow) -> list[str]:
     """Return what a reader wants to know of a run first, at most a line each.
 
-    The outcome, the speeds inside the run, and the largest losses of time.
+    The outcome, the speeds inside the run, time outside of the step timer, and the largest losses
+    of time.
     """
-    return [line for line in (outcome_sentence(row), _speed(row), _lost(row)) if line]
+    lines = (outcome_sentence(row), _speed(row), _pauses(row), _lost(row))
+    return [line for line in lines if line]
 
 
 def _speed(row: MetricsRow) -> str:
@@ -34,7 +36,7 @@ def _speed(row: MetricsRow) -> str:
     if levels is None:
         return ""
     if not levels:
-        return f"Speed: steady, without a lasting change in {row['windows']:,} windows."
+        return "Speed: steady, without a lasting change."
     changes = list(pairwise(levels))
     told = ", ".join(_change(*pair, is_first=not at) for at, pair in enumerate(changes[:MAX_NAMED]))
     more = len(changes) - MAX_NAMED
@@ -47,20 +49,41 @@ def _change(before: SpeedLevel, after: SpeedLevel, *, is_first: bool) -> str:
     side = "fell" if change < 0 else "rose"
     rates = f"to {_rate(after)}"
     if is_first:
-        rates = f"{_rate(before)} to {_rate(after)} tokens/s/GPU"
+        unit = "" if after["tgs"] is None else " tokens/s/GPU"
+        rates = f"{_rate(before)} to {_rate(after)}{unit}"
     near = f" after {' and '.join(after['events'])}" if after["events"] else ""
     place = f"at step {after['from_step']:,}{near}"
     return f"{side} by {percent(abs(change))} {place} ({rates})"
 
 
 def _rate(level: SpeedLevel) -> str:
-    return "unknown" if level["tgs"] is None else count(level["tgs"])
+    if level["tgs"] is None:
+        return f"{seconds_text(level['seconds_per_step'])} a step"
+    return count(level["tgs"])
 
 
 def _cost(levels: Sequence[SpeedLevel]) -> str:
     """Return the GPU-hours that slower levels cost."""
     lost = sum(level["gpu_hours_lost"] or 0.0 for level in levels)
     return f" Slower steps cost {lost:.2g} GPU-hours." if lost else ""
+
+
+def _pauses(row: MetricsRow) -> str:
+    """Return where more time than usual passed outside of the step timer."""
+    pauses = row["pauses"] or []
+    if not pauses:
+        return ""
+    least = min(pause["share"] for pause in pauses)
+    longer = [pause for pause in pauses if pause["share"] > least + MIN_LOST_SHARE]
+    seconds = max(pause["seconds_per_step"] for pause in longer)
+    steps = [f"{pause['from_step']:,} to {pause['to_step']:,}" for pause in longer[:MAX_NAMED]]
+    others = len(longer) - MAX_NAMED
+    more = f" and {others} more stretch{'es' * (others > 1)}" if others > 0 else ""
+    share = percent(max(pause["share"] for pause in longer))
+    return (
+        f"Outside the step timer: up to {seconds_text(seconds)} a step ({share} of its time) in "
+        f"steps {', '.join(steps)}{more}, by time stamps."
+    )
 
 
 def _lost(row: MetricsRow) -> str:

@@ -33,6 +33,7 @@ RUN_COLUMNS: Final[Columns] = {
     "precision": ("precision", str),
     "steps": ("steps", "{:,}".format),
     "tgs": ("TGS", count),
+    "seconds_per_step": ("s a step", "{:.3g}".format),
     "doubts": ("doubt", first_doubt),
     "tgs_end_to_end": ("TGS end to end", count),
     "mfu": ("MFU exact attention", percent),
@@ -46,15 +47,17 @@ RUN_COLUMNS: Final[Columns] = {
 
 DROPPABLE_RUN_COLUMNS: Final = (
     *("inferred", "logged_mfu", "steps", "tgs_end_to_end", "log_format", "mfu_full_attention"),
-    *("precision", "seq_len", "logged_tflops", "model"),
+    *("precision", "seq_len", "logged_tflops", "model", "seconds_per_step"),
 )
 """Columns that a narrow terminal omits, in this order."""
 
 
 def columns_of_runs(metrics: pl.DataFrame) -> Columns:
-    """Return RUN_COLUMNS, without the doubts if there are none."""
-    doubted = metrics["doubts"].list.len().sum()
-    return {name: how for name, how in RUN_COLUMNS.items() if name != "doubts" or doubted}
+    """Return RUN_COLUMNS: doubts only if there are any, times per step if a TGS is unknown."""
+    unknown = metrics.filter(pl.col("tgs").is_null(), pl.col("seconds_per_step").is_not_null())
+    useless = {"doubts"} if not metrics["doubts"].list.len().sum() else set()
+    useless |= {"seconds_per_step"} if unknown.is_empty() else set()
+    return {name: how for name, how in RUN_COLUMNS.items() if name not in useless}
 
 
 def labelled(metrics: pl.DataFrame) -> pl.DataFrame:

@@ -305,7 +305,7 @@ def _formula(row: MetricsRow) -> str:
         reason, lacks = explain_missing_rate(row)
         told = f"TGS    unknown: {'give ' + ', '.join(lacks) if lacks else reason}"
         ends = "" if whole is None else f"\n       {whole:,.1f} end to end, {end_to_end_words(row)}"
-        return f"{told}{ends}"
+        return f"{told}{ends}{_step(row)}"
     windows = count_noun(not_null(row["windows"]), "window")
     lines = [
         f"TGS    {row['tgs']:,.1f} tokens/s/GPU  steady, {windows}, "
@@ -318,6 +318,7 @@ def _formula(row: MetricsRow) -> str:
         lines.append(f"       {whole:,.1f} end to end, {end_to_end_words(row)}")
     if row["goodput"] is not None:
         lines.append(f"       {row['goodput']:,.1f} goodput, {goodput_words(row)}")
+    lines += _step(row).splitlines()[1:]
     if row["flops_per_token"] is not None:
         lines.append(
             f"F      {row['flops_per_token']:,.0f} FLOPs/token, exact attention; "
@@ -338,6 +339,23 @@ def _formula(row: MetricsRow) -> str:
         )
         lines.append(f"HFU    {' to '.join(bounds)}{range_reason}, recompute {row['recompute']}")
     return printable("\n".join(lines)) + f"\n       formula {row['formula']}"
+
+
+GIB: Final = 2**30
+
+
+def _step(row: MetricsRow) -> str:
+    """Return the line with rates that need no tokens, behind a line break; empty if unknown."""
+    unit = "micro-step" if row["step_unit"] == "micro_step" else "step"
+    seconds, samples = row["seconds_per_step"], row["samples_per_second"]
+    tokens, memory = row["tokens_per_update"], row["peak_memory_bytes"]
+    told = [
+        *([f"{seconds_text(seconds)} a {unit}"] if seconds is not None else []),
+        *([f"{decimal(samples)} samples/s over all GPUs"] if samples is not None else []),
+        *([f"{tokens:,.0f} tokens per optimizer update"] if tokens is not None else []),
+        *([f"peak memory {memory / GIB:.1f} GiB"] if memory is not None else []),
+    ]
+    return f"\n       {', '.join(told)}" if told else ""
 
 
 def _device(row: MetricsRow) -> str:

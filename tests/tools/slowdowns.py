@@ -1,8 +1,9 @@
-"""Slow-downs planted in simulated runs, and findings in healthy ones: a table of docs/statistics.md.
+"""Slow-downs planted in simulated runs, and findings in healthy ones.
 
     python -m tests.tools.slowdowns [--runs N]
 
-Runs have 60 to 300 windows. Noise is a share of the time per token.
+Prints a table of docs/statistics.md. Runs have 60 to 300 windows. Noise is a share of the time per
+token.
 """
 
 from __future__ import annotations

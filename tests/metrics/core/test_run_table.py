@@ -47,7 +47,9 @@ String: precision recompute trainable step_unit
 Boolean: rate_excludes_data
 Int64: steps
 Float64: tokens_per_second tgs tgs_low tgs_high tgs_slots tgs_median tgs_p5 tgs_p95 tgs_mad
-Float64: tgs_trimmed tgs_end_to_end mfu mfu_full_attention mfu_conservative mfu_bf16
+Float64: tgs_trimmed tgs_end_to_end
+Float64: seconds_per_step seconds_per_step_low seconds_per_step_high samples_per_second
+Float64: tokens_per_update peak_memory_bytes mfu mfu_full_attention mfu_conservative mfu_bf16
 Float64: mfu_bf16_full_attention hfu_low hfu_high implied
 Int64: params_total
 String: work attention_pattern
@@ -65,7 +67,9 @@ Int64: steady_from
 Float64: wall_s
 List(TimeLost): time_lost
 List(SpeedLevel): levels
-Float64: drift drift_low drift_high evidence_gap
+Float64: drift drift_low drift_high
+List(PauseLevel): pauses
+Float64: evidence_gap
 Int64: evidence_windows
 String: evidence_cause
 Float64: token_gap
@@ -101,7 +105,9 @@ SUMMARY_COLUMNS = """
 String: run_id
 Int64: steps first_step last_step
 Float64: tgs tgs_low tgs_high tgs_slots tgs_median tgs_p5 tgs_p95 tgs_mad tgs_trimmed
-Float64: tgs_end_to_end tokens_per_second tokens_per_gpu_step
+Float64: tgs_end_to_end
+Float64: seconds_per_step seconds_per_step_low seconds_per_step_high samples_per_second
+Float64: tokens_per_update peak_memory_bytes tokens_per_second tokens_per_gpu_step
 String: token_basis time_basis end_to_end_basis
 Float64: excluded_share
 List(String): excluded_causes
@@ -113,7 +119,9 @@ Int64: steady_from
 Float64: wall_s
 List(TimeLost): time_lost
 List(SpeedLevel): levels
-Float64: drift drift_low drift_high evidence_gap
+Float64: drift drift_low drift_high
+List(PauseLevel): pauses
+Float64: evidence_gap
 Int64: evidence_windows
 String: evidence_cause
 Float64: token_gap
@@ -225,6 +233,12 @@ DTYPES = {
             | {"ranked": pl.Boolean}
             | dict.fromkeys(("change", "change_low", "change_high"), pl.Float64)
             | {"gpu_hours_lost": pl.Float64, "events": pl.List(pl.String)}
+        )
+    ),
+    "List(PauseLevel)": pl.List(
+        pl.Struct(
+            dict.fromkeys(("from_step", "to_step"), pl.Int64)
+            | dict.fromkeys(("seconds_per_step", "share"), pl.Float64)
         )
     ),
     "List(TimeLost)": pl.List(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import polars as pl
 import pytest
 
 from fairmfu.ingest.pipeline.api import read_logs
@@ -45,6 +46,12 @@ def test_a_sound_run_has_no_column_of_doubts(sound: Analysis) -> None:
     assert sound.metrics["doubts"].to_list() == [[]]
     assert "doubts" not in columns_of_runs(sound.metrics)
     assert "?" not in on_page("tgs", metrics_rows(sound.metrics)[0])
+
+
+def test_times_per_step_are_shown_where_a_rate_is_unknown(sound: Analysis) -> None:
+    assert "seconds_per_step" not in columns_of_runs(sound.metrics)
+    unknown = sound.metrics.with_columns(tgs=pl.lit(None, pl.Float64))
+    assert "seconds_per_step" in columns_of_runs(unknown)
 
 
 def test_doubts_are_those_of_the_warnings_that_may_change_a_figure(doubted: Analysis) -> None:

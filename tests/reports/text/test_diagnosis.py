@@ -1,0 +1,99 @@
+"""The first lines on a run: outcome, speeds, time outside of the timer, losses."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fairmfu.metrics.core.run_table import METRICS, PauseLevel, SpeedLevel
+from fairmfu.reports.text.diagnosis import diagnosis
+
+
+def row(**values: object) -> dict[str, Any]:
+    return dict.fromkeys(METRICS) | {"outcome": "completed"} | values
+
+
+def level(first: int, last: int, tgs: float | None, **values: Any) -> SpeedLevel:
+    known: SpeedLevel = {
+        "from_step": first,
+        "to_step": last,
+        "windows": 10,
+        "seconds": 60.0,
+        "seconds_per_step": 1.25,
+        "tgs": tgs,
+        "tgs_low": None,
+        "tgs_high": None,
+        "ranked": True,
+        "change": None,
+        "change_low": None,
+        "change_high": None,
+        "gpu_hours_lost": None,
+        "events": [],
+    }
+    return known | values
+
+
+def pause(first: int, last: int, seconds: float) -> PauseLevel:
+    share = seconds / 16.7
+    return {"from_step": first, "to_step": last, "seconds_per_step": seconds, "share": share}
+
+
+def test_a_run_that_was_not_judged_has_its_outcome_alone() -> None:
+    assert diagnosis(row()) == ["Outcome: completed."]
+
+
+def test_a_steady_run_says_so() -> None:
+    assert diagnosis(row(levels=[]))[1:] == ["Speed: steady, without a lasting change."]
+
+
+def test_each_change_has_its_step_size_and_rates() -> None:
+    levels = [
+        level(3, 585, 219_814.0),
+        level(586, 608, 149_934.0, change=-0.318, gpu_hours_lost=0.013, events=["evaluation"]),
+        level(609, 1024, 168_830.0, change=0.126, gpu_hours_lost=0.16),
+    ]
+    assert diagnosis(row(levels=levels))[1:] == [
+        "Speed: fell by 31.8 % at step 586 after evaluation (219,814 to 149,934 tokens/s/GPU), "
+        "rose by 12.6 % at step 609 (to 168,830). Slower steps cost 0.17 GPU-hours."
+    ]
+
+
+def test_a_run_without_tokens_has_times_per_step() -> None:
+    levels = [level(1, 50, None), level(51, 99, None, change=-0.1, seconds_per_step=1.39)]
+    assert diagnosis(row(levels=levels))[1:] == [
+        "Speed: fell by 10.0 % at step 51 (1.25 s a step to 1.39 s a step)."
+    ]
+
+
+def test_many_changes_are_counted() -> None:
+    levels = [level(10 * n, 10 * n + 9, 100.0 + n, change=0.01) for n in range(1, 7)]
+    assert diagnosis(row(levels=levels))[1].endswith("(to 104), and 2 more changes.")
+
+
+def test_a_drift_has_its_size() -> None:
+    assert diagnosis(row(levels=[], drift=-0.589))[1] == (
+        "Speed: fell steadily by 58.9 % over the run."
+    )
+
+
+def test_time_outside_of_the_timer_names_its_steps() -> None:
+    pauses = [
+        pause(first, last, seconds)
+        for first, last, seconds in (
+            *((2, 89, 1.77), (90, 259, 0.02), (260, 349, 1.7), (350, 519, 0.02)),
+            *((520, 609, 1.7), (610, 779, 0.02), (780, 800, 1.7)),
+        )
+    ]
+    assert diagnosis(row(pauses=pauses))[1:] == [
+        "Outside the step timer: up to 1.77 s a step (10.6 % of its time) in steps 2 to 89, "
+        "260 to 349, 520 to 609 and 1 more stretch, by time stamps."
+    ]
+
+
+def test_the_largest_losses_are_named_and_small_ones_are_not() -> None:
+    lost = [
+        {"cause": cause, "windows": 1, "seconds": seconds, "share": seconds / 1000}
+        for cause, seconds in (("evaluation", 149.0), ("start-up", 90.0), ("checkpoint", 19.0))
+    ]
+    assert diagnosis(row(time_lost=lost))[1:] == [
+        "Time lost, of the wall time: 14.9 % evaluation (2.5 min), 9.0 % start-up (1.5 min)."
+    ]
