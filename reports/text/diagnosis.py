@@ -36,12 +36,20 @@ def _speed(row: MetricsRow) -> str:
     if levels is None:
         return ""
     if not levels:
-        return "Speed: steady, without a lasting change."
+        return f"Speed: no lasting change{_range(row)}."
     changes = list(pairwise(levels))
     told = ", ".join(_change(*pair, is_first=not at) for at, pair in enumerate(changes[:MAX_NAMED]))
     more = len(changes) - MAX_NAMED
     rest = f", and {more} more change{'s' * (more > 1)}" if more > 0 else ""
     return f"Speed: {told}{rest}.{_cost(levels)}"
+
+
+def _range(row: MetricsRow) -> str:
+    """Return the range of most windows' speeds."""
+    low, high = row["tgs_p5"], row["tgs_p95"]
+    if low is None or high is None:
+        return ""
+    return f"; 90 % of the windows at {count(low)} to {count(high)} tokens/s/GPU"
 
 
 def _change(before: SpeedLevel, after: SpeedLevel, *, is_first: bool) -> str:

@@ -42,7 +42,10 @@ def test_a_run_that_was_not_judged_has_its_outcome_alone() -> None:
 
 
 def test_a_steady_run_says_so() -> None:
-    assert diagnosis(row(levels=[]))[1:] == ["Speed: steady, without a lasting change."]
+    assert diagnosis(row(levels=[]))[1:] == ["Speed: no lasting change."]
+    assert diagnosis(row(levels=[], tgs_p5=6_371.4, tgs_p95=6_432.0))[1:] == [
+        "Speed: no lasting change; 90 % of the windows at 6,371 to 6,432 tokens/s/GPU."
+    ]
 
 
 def test_each_change_has_its_step_size_and_rates() -> None:
