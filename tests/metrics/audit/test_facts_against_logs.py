@@ -20,6 +20,7 @@ from fairmfu.metrics.core.messages import NOT_RANKED
 from fairmfu.metrics.formula.precision import BELOW_16_BITS, QUANTIZATION_EVIDENCE
 from fairmfu.metrics.utilization.formula_inputs import UtilizationResult, operator_dtypes
 from fairmfu.metrics.utilization.messages import PRECISION_AGAINST_LOG, QUANTIZED_WEIGHTS
+from tests.support.each_case import each_case
 from tests.support.kinds import of_kind
 
 TITAN = "[rank0]:[titan] 2026-04-01 09:00:{:02},000 - root - INFO - "
@@ -127,8 +128,8 @@ def test_a_given_precision_that_the_log_excludes_is_used_and_costs_the_rank(
     assert row["mfu"] > 0
 
 
-@pytest.mark.parametrize("precision", FACT_NAMES["precision"].choices)
-@pytest.mark.parametrize(
+@each_case("precision", FACT_NAMES["precision"].choices)
+@each_case(
     ("fact", "value", "fits"),
     [
         ("quantized", "mfu: N/A", set(BELOW_16_BITS)),
