@@ -13,6 +13,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Final
 
 import duckdb
 import pytest
@@ -22,6 +23,9 @@ from fairmfu.ingest.store.store import Store
 
 Idle = dict[tuple[int, int], list[duckdb.DuckDBPyConnection]]
 """By process and thread: a fork has no use for its parent's."""
+
+TEMPORARY: Final = Path(tempfile.gettempdir())
+"""As it was at first: a test may set another."""
 
 _start_reader = Store._locked_down
 _readers: Idle = defaultdict(list)
@@ -33,8 +37,7 @@ def _own(idle: Idle) -> list[duckdb.DuckDBPyConnection]:
 
 
 def _is_temporary(store: Store) -> bool:
-    where = Path(tempfile.gettempdir())
-    return not store.shelf.shared and store.path.absolute().is_relative_to(where)
+    return not store.shelf.shared and store.path.absolute().is_relative_to(TEMPORARY)
 
 
 def _readers_of(store: Store) -> list[duckdb.DuckDBPyConnection]:
@@ -50,7 +53,7 @@ def _started(store: Store) -> duckdb.DuckDBPyConnection:
         return _start_reader(store)
     connection = duckdb.connect()
     connection.execute("set enable_external_file_cache = false")  # other tests, the same paths
-    connection.execute(f"set allowed_directories = [{sql_literal(tempfile.gettempdir())}]")
+    connection.execute(f"set allowed_directories = [{sql_literal(str(TEMPORARY))}]")
     connection.execute("set enable_external_access = false")
     connection.execute("set lock_configuration = true")
     return connection
