@@ -26,6 +26,7 @@ from fairmfu.metrics.throughput.closing_figures import (
 from fairmfu.metrics.throughput.messages import COUNTS_APART, ONLY_LAST_LINE
 from fairmfu.reports import explain
 from tests.metrics.throughput.test_throughput import at, frame
+from tests.support.effort import THOROUGH
 
 FACTS: dict[str, object] = {
     "gpus": 1,
@@ -215,7 +216,7 @@ def test_a_run_without_closing_figures_has_no_row_of_worth(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("dicts", [0, 4], ids=["the last line alone", "dicts without times"])
-@settings(max_examples=5)
+@settings(max_examples=20 if THOROUGH else 3)
 @given(rate=st.floats(0.001, 9999), length=st.integers(1, 10**6), gpus=st.integers(1, 4096))
 def test_a_last_line_without_any_time_gives_the_rate_of_the_whole(
     dicts: int, rate: float, length: int, gpus: int
