@@ -24,6 +24,7 @@ from fairmfu.ingest.parse.record_sink import ParsedSource
 from fairmfu.ingest.pipeline import ingest_run
 from fairmfu.ingest.store.store import Store
 from fairmfu.ingest.vector import line_cache
+from tests.support import shared_databases
 from tests.support.effort import THOROUGH, sampled_items
 
 os.environ[FORMATS_FOLDER_VARIABLE] = ""  # no test depends on the formats of who runs it
@@ -69,6 +70,13 @@ def no_reading_is_timed() -> Iterator[None]:
     """Leave out the cost of a reading, which varies: nearly all tests compare what logs say."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(log_tables, "cost_columns", lambda *_: {})
+        yield
+
+
+@pytest.fixture(autouse=True, scope="session")
+def databases_are_shared() -> Iterator[None]:
+    """Start no database for each store: that takes longer than most tests."""
+    with shared_databases.shared_writers(), shared_databases.shared_readers():
         yield
 
 

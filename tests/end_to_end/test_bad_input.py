@@ -403,14 +403,14 @@ def within(text: str, place: int) -> bool:
 def test_no_cut_of_a_last_line_gives_a_wrong_number(log_format: LogFormat, line: StepLine) -> None:
     """Nor of a number that nothing is printed behind: it is as long as the one before.
 
-    At each second place that is not within a word; `make thorough`: at each place.
+    At each fourth place that is not within a word; `make thorough`: at each place.
     """
     apart = {"line", "extra"}
     whole = NumberedLine(1, line.example, cut=False)
     (expected,) = parse_lines([whole], log_format).launches[0].rows
     unsure = {"step"} if line.numbered else set()
     ends = range(len(line.example))
-    for end in ends if THOROUGH else [end for end in ends if not within(line.example, end)][::2]:
+    for end in ends if THOROUGH else [end for end in ends if not within(line.example, end)][::4]:
         cut = NumberedLine(2, line.example[:end], cut=False, ended=False)
         rows = [r for x in parse_lines([whole, cut], log_format).launches for r in x.rows]
         for row in rows[1:]:

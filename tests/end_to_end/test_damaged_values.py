@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from random import Random
@@ -15,7 +16,6 @@ import pytest
 from click.testing import CliRunner, Result
 
 from fairmfu.cli import main
-from fairmfu.ingest.store.store import Store
 from tests.support.damaged_values import (
     LLAMA,
     MIXTRAL,
@@ -143,15 +143,24 @@ def rows_of(store: Path) -> dict[str, dict[str, object]]:
 
 @pytest.fixture(scope="module")
 def good(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A store of one good run."""
+    """A store of one good run, of which nothing has been computed."""
     store = tmp_path_factory.mktemp("good") / "store"
     assert fairmfu("ingest", SAMPLES / "xtuner", "--store", store).exit_code == 0
     return store
 
 
+@pytest.fixture(scope="module")
+def alone(good: Path) -> tuple[str, dict[str, object]]:
+    """Name and figures of the good run without another beside it."""
+    store = good.with_name("alone")
+    shutil.copytree(good, store)
+    ((name, row),) = rows_of(store).items()
+    return name, row
+
+
 @pytest.mark.parametrize("case", CASES)
 def test_a_damaged_value_is_said_and_harms_no_other_run(
-    case: str, good: Path, logs: Path, tmp_path: Path
+    case: str, good: Path, alone: tuple[str, dict[str, object]], logs: Path, tmp_path: Path
 ) -> None:
     framework, change, beside, said = CASES[case]
     (source,) = (SAMPLES / framework).glob("*.log")
@@ -161,11 +170,10 @@ def test_a_damaged_value_is_said_and_harms_no_other_run(
     for name, text in beside.items():
         (logs / name).write_text(text)
     store = tmp_path / "store"
-    Store(store)
-    for path in (SAMPLES / "xtuner", logs):
-        result = fairmfu("ingest", path, "--store", store)
-        assert result.exit_code == 0, result.output
-    rows, (name, before) = rows_of(store), next(iter(rows_of(good).items()))
+    shutil.copytree(good, store)
+    result = fairmfu("ingest", logs, "--store", store)
+    assert result.exit_code == 0, result.output
+    rows, (name, before) = rows_of(store), alone
     assert rows.pop(name) == before
     (bad,) = rows.values()
     assert any(said in warning for warning in bad["warnings"]), bad["warnings"]

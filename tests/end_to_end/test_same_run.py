@@ -120,7 +120,7 @@ runs = st.builds(
 
 @pytest.mark.parametrize("name", FORMATS)
 @given(run=runs)
-@settings(max_examples=100 if THOROUGH else 10, deadline=None)
+@settings(max_examples=100 if THOROUGH else 6, deadline=None)
 def test_any_run_comes_out_within_its_printed_digits(
     name: str, run: ImaginaryRun, tmp_path_factory: pytest.TempPathFactory
 ) -> None:

@@ -18,6 +18,7 @@ from fairmfu.metrics.pipeline.analysis import Analysis, analyse
 from fairmfu.metrics.pipeline.messages import RATE_AGAINST_LOG
 from fairmfu.metrics.throughput.windows import steady_window_rows
 from fairmfu.metrics.utilization.messages import QUANTIZED_WEIGHTS
+from tests.support.each_case import each_case
 from tests.support.folders import ROOT
 from tests.support.kinds import of_kind
 
@@ -91,8 +92,8 @@ def tgs_by_the_outer_clock(truth: dict[str, Any], spans: pl.DataFrame, basis: st
     return steps * float(truth["tokens_per_step"]) / truth["gpus"] / seconds
 
 
-@pytest.mark.parametrize("alone", [True, False], ids=["run.log", "folder"])
-@pytest.mark.parametrize("case", CASES, ids=named)
+@each_case("alone", [True, False], ids=["run.log", "folder"])
+@each_case("case", CASES, ids=named)
 def test_recomputed_tgs_is_what_the_outer_clock_says(
     case: Path, whole: Analysis, *, alone: bool
 ) -> None:
@@ -111,7 +112,7 @@ def test_each_case_is_one_run_however_many_files_tell_of_it(whole: Analysis) -> 
     assert whole.metrics["members"].list.len().max() == 3  # console, JSON and TensorBoard
 
 
-@pytest.mark.parametrize("case", CASES, ids=named)
+@each_case("case", CASES, ids=named)
 def test_which_framework_how_it_ended_and_what_it_continues(case: Path, whole: Analysis) -> None:
     row = row_of(whole, case)
     assert case.parent.name.startswith(row["framework"])
@@ -123,7 +124,7 @@ def test_which_framework_how_it_ended_and_what_it_continues(case: Path, whole: A
     assert before is None or before["repeated_steps"] == again
 
 
-@pytest.mark.parametrize("case", CASES, ids=named)
+@each_case("case", CASES, ids=named)
 def test_tokens_per_step_are_those_of_the_recipe(case: Path) -> None:
     truth = read_truth(case)
     row = of_its_log(case).metrics.row(0, named=True)
@@ -132,7 +133,7 @@ def test_tokens_per_step_are_those_of_the_recipe(case: Path) -> None:
     assert row["gpus"] in (truth["gpus"], None)
 
 
-@pytest.mark.parametrize("case", ON_A_CPU, ids=named)
+@each_case("case", ON_A_CPU, ids=named)
 def test_no_mfu_is_made_up_for_a_cpu(case: Path) -> None:
     row = of_its_log(case).metrics.row(0, named=True)
     assert row["mfu"] is None

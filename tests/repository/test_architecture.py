@@ -7,13 +7,14 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.support.each_case import Test, each_case
 from tests.support.folders import ROOT, TESTS
-from tests.support.source_tree import MODULES, PACKAGES, import_source, own_imports, tree
+from tests.support.source_tree import MODULES, PACKAGES, import_source, nodes, own_imports, tree
 
 FLOORS = {
     "ingest": (
@@ -67,7 +68,7 @@ def room(module: Path) -> str:
 
 def called(module: Path) -> Iterator[tuple[str, int]]:
     """Yield name and line of every call, without what it is called on."""
-    for node in ast.walk(tree(module)):
+    for node in nodes(module):
         if isinstance(node, ast.Call):
             name = getattr(node.func, "id", getattr(node.func, "attr", ""))
             yield name, node.lineno
@@ -77,8 +78,8 @@ def within(*folders: str) -> list[Path]:
     return [m for m in MODULES if str(m).startswith(folders) and m.name != "__init__.py"]
 
 
-def param(modules: list[Path]) -> pytest.MarkDecorator:
-    return pytest.mark.parametrize("module", modules, ids=str)
+def param(modules: list[Path]) -> Callable[[Test], Test]:
+    return each_case("module", modules, ids=str)
 
 
 # --- rooms -------------------------------------------------------------------------------------
@@ -112,7 +113,7 @@ def test_a_room_imports_only_rooms_on_floors_below(module: Path) -> None:
 
 @param(MODULES)
 def test_imports_are_relative_inside_a_folder_and_absolute_across(module: Path) -> None:
-    for node in ast.walk(tree(module)):
+    for node in nodes(module):
         if isinstance(node, ast.ImportFrom):
             top = import_source(module, node).split(".")[0]
             if top in PACKAGES and room(module):
@@ -139,7 +140,7 @@ def test_a_format_imports_the_vocabulary_and_lines_of_formats_only(module: Path)
     assert {name for name in own_imports(module) if not name.startswith("ingest.formats.")} == set()
     libraries = {
         import_source(module, node) if isinstance(node, ast.ImportFrom) else node.names[0].name
-        for node in ast.walk(tree(module))
+        for node in nodes(module)
         if isinstance(node, ast.Import | ast.ImportFrom)
     }
     assert {name.split(".")[0] for name in libraries} <= {*sys.stdlib_module_names, "ingest"}
@@ -179,8 +180,11 @@ def test_what_computes_and_draws_opens_no_file(module: Path) -> None:
 
 @param(MODULES)
 def test_nothing_runs_strings_of_code(module: Path) -> None:
-    nodes = (node for node in ast.walk(tree(module)) if isinstance(node, ast.Name))
-    names = {node.id for node in nodes if isinstance(node.ctx, ast.Load)}  # a key may be `compile`
+    names = {
+        node.id
+        for node in nodes(module)
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)  # a key may be `compile`
+    }
     assert names & {"eval", "exec", "compile", "__import__"} == set()
     assert {name for name, _ in called(module)} & {"unsafe_load", "full_load", "system"} == set()
 
@@ -193,8 +197,8 @@ def test_no_memory_of_python_gets_into_polars(module: Path) -> None:
 
 @param([m for m in MODULES if str(m) not in {"ingest/store/store.py", "ingest/store/catalogue.py"}])
 def test_only_the_store_knows_its_database(module: Path) -> None:
-    named = [node for node in ast.walk(tree(module)) if isinstance(node, ast.Import)]
-    froms = [node for node in ast.walk(tree(module)) if isinstance(node, ast.ImportFrom)]
+    named = [node for node in nodes(module) if isinstance(node, ast.Import)]
+    froms = [node for node in nodes(module) if isinstance(node, ast.ImportFrom)]
     libraries = {alias.name.split(".")[0] for node in named for alias in node.names}
     libraries |= {(node.module or "").split(".")[0] for node in froms if not node.level}
     assert "duckdb" not in libraries

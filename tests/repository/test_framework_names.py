@@ -16,6 +16,7 @@ import pytest
 
 from fairmfu.ingest.core.schema import FACT_NAMES
 from fairmfu.ingest.formats.registry import BUILT_IN_FORMATS
+from tests.support.each_case import each_case
 from tests.support.folders import ROOT
 from tests.support.source_tree import MODULES, own_imports, tree
 
@@ -125,7 +126,7 @@ def is_neutral(module: Path) -> bool:
     return module.parts[0] == "metrics" and OWN_FORMULAS not in module.parents
 
 
-@pytest.mark.parametrize("module", [*filter(is_neutral, MODULES)], ids=str)
+@each_case("module", [*filter(is_neutral, MODULES)], ids=str)
 def test_no_framework_is_named_where_all_are_alike(module: Path) -> None:
     """Ask the run instead: a quirk, or another field of LogFormat that is stored with it."""
     if str(module) in ALLOWED_MODULES:

@@ -15,6 +15,7 @@ from typing import Final
 import pytest
 
 from tests.repository.test_docs import PAGES, each_page, named
+from tests.support.each_case import each_case
 from tests.support.folders import ROOT
 from tests.support.source_tree import MODULES
 from tests.tools.reference import REGION
@@ -149,7 +150,7 @@ def sentences(tree: ast.AST) -> Iterator[str]:
             yield node.value
 
 
-@pytest.mark.parametrize("module", PRINTING, ids=str)
+@each_case("module", PRINTING, ids=str)
 def test_a_module_prints_the_terms_of_the_glossary(module: Path) -> None:
     tree = ast.parse((ROOT / module).read_text(encoding="utf-8"))
     used = {word for text in sentences(tree) for word in replaced(text)}

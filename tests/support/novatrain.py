@@ -14,6 +14,7 @@ from typing import Final
 
 from fairmfu.ingest.formats import registry
 from fairmfu.ingest.formats.spec import LogFormat, StepLine
+from tests.support.one_log import tables_of
 
 _RATES: Final = r"(?:(?P<rate>\d+) tok/s/gpu|(?P<samples>\d+) samples/s)"
 _TOKENS: Final = r"(?P<time>[\d.]+) s/it \| (?:(?P<total>\d+) tok in all|(?P<tokens>\d+) tok)$"
@@ -61,13 +62,12 @@ SHOWN: Final = (
 
 def _main(folder: Path) -> None:
     registry.BUILT_IN_FORMATS = (*registry.BUILT_IN_FORMATS, *NOVA_FORMATS)  # type: ignore[misc]
-    from fairmfu.ingest import read_logs  # noqa: PLC0415 - behind the line above
     from fairmfu.metrics import analyse  # noqa: PLC0415
 
     rows = {}
     for log in sorted(folder.glob("*.log")):
         facts = json.loads(log.with_suffix(".json").read_text())
-        row = analyse(read_logs(log, facts=facts)).metrics.row(0, named=True)
+        row = analyse(tables_of(log, facts=facts)).metrics.row(0, named=True)
         rows[log.stem] = {name: row[name] for name in SHOWN if name in row}
     sys.stdout.write(json.dumps(rows))
 

@@ -23,6 +23,12 @@ def tree(module: Path) -> ast.Module:
     return ast.parse((ROOT / module).read_text(encoding="utf-8"))
 
 
+@cache
+def nodes(module: Path) -> tuple[ast.AST, ...]:
+    """All nodes of a module's tree."""
+    return tuple(ast.walk(tree(module)))
+
+
 def module_name(module: Path) -> str:
     """Return the name of a module without `fairmfu.`.
 
@@ -52,6 +58,7 @@ def imported_names(module: Path, nodes: Iterator[ast.AST]) -> Iterator[tuple[str
             yield from ((name.split(".")[0], name) for name in names)
 
 
+@cache
 def is_module(name: str) -> bool:
     """Return whether a dotted name without `fairmfu.` is a module or a package of ours."""
     path = ROOT / name.replace(".", "/")
@@ -61,6 +68,6 @@ def is_module(name: str) -> bool:
 @cache
 def own_imports(module: Path) -> frozenset[str]:
     """Return the modules of ours that a module imports, also inside its functions."""
-    names = {name for _, name in imported_names(module, ast.walk(tree(module)))}
+    names = {name for _, name in imported_names(module, nodes(module))}
     homes = {name if is_module(name) else name.rpartition(".")[0] for name in names}
     return frozenset(name for name in homes if name.split(".")[0] in (*PACKAGES, "cli"))

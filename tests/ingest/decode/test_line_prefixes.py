@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-import pytest
-
 from fairmfu.ingest.decode.line_prefixes import (
     LinePrefix,
     few_hosts_match,
@@ -13,11 +11,12 @@ from fairmfu.ingest.decode.line_prefixes import (
     rising_numbers_match,
 )
 from fairmfu.ingest.decode.log_collectors import detect_line_envelope
+from tests.support.each_case import each_case
 
 GROUPS = {"at", "who", "number", "clock"}
 
 
-@pytest.mark.parametrize("row", line_prefixes(), ids=lambda row: row.name)
+@each_case("row", line_prefixes(), ids=lambda row: row.name)
 def test_a_row_takes_its_example_and_no_more(row: LinePrefix) -> None:
     match = row.regex.match(row.example + b"line 1 says")
     assert match is not None, f"{row.name}: its pattern does not match its example"
@@ -27,7 +26,7 @@ def test_a_row_takes_its_example_and_no_more(row: LinePrefix) -> None:
         assert "who" in row.regex.groupindex, f"{row.name}: names_hosts without a group `who`"
 
 
-@pytest.mark.parametrize("row", line_prefixes(), ids=lambda row: row.name)
+@each_case("row", line_prefixes(), ids=lambda row: row.name)
 def test_lines_behind_an_example_are_unwrapped(row: LinePrefix) -> None:
     """By this row, or by one that is tried before it."""
     numbers = {rising_numbers_match: [*range(11, 21)], few_hosts_match: [1, 2] * 5}

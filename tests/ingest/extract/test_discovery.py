@@ -16,7 +16,7 @@ from fairmfu.ingest.extract.discovery import FileWalk, folder_signature
 from fairmfu.ingest.facts.facts import facts_from_flags
 from fairmfu.ingest.pipeline.ingest_run import Outcome, ingest_paths
 from fairmfu.ingest.store.store import KnownFolders, Store
-from tests.support.effort import sampled
+from tests.support.effort import THOROUGH, sampled
 from tests.support.error_kinds import of_kind
 
 Titan = Callable[..., str]
@@ -172,7 +172,7 @@ def test_a_change_is_seen_as_it_is_file_by_file(
     change(folder, titan)
     walk = FileWalk(known_folders=store.folders().listed)
     assert list(walk.of(folder)), "it was not seen"
-    for _ in range(3):
+    for _ in range(3 if THOROUGH else 2):
         last = same_with_and_without(store, folder.parent)
     assert {one.status for one in last} <= {"unchanged", "passed"}
 

@@ -30,6 +30,7 @@ from fairmfu.ingest.formats.spec import (
     StepLine,
 )
 from fairmfu.ingest.parse.record_sink import ParsedSource
+from tests.support.each_case import each_case
 
 
 def cases(attribute: str) -> list[ParameterSet]:
@@ -51,10 +52,10 @@ def is_record(case: ParameterSet) -> bool:
 STEP_LINES, FACT_LINES = cases("steps"), cases("facts")
 EVENT_LINES, BLOCKS = cases("events"), cases("blocks")
 ALL_LINES = [*STEP_LINES, *FACT_LINES, *EVENT_LINES]
-each_format = pytest.mark.parametrize("log_format", BUILT_IN_FORMATS, ids=lambda f: f.name)
+each_format = each_case("log_format", BUILT_IN_FORMATS, ids=lambda f: f.name)
 
 
-@pytest.mark.parametrize(("log_format", "line"), STEP_LINES)
+@each_case(("log_format", "line"), STEP_LINES)
 def test_a_step_example_is_read_with_every_printed_column(
     log_format: LogFormat, line: StepLine, parse: Callable[..., ParsedSource]
 ) -> None:
@@ -71,7 +72,7 @@ def test_a_step_example_is_read_with_every_printed_column(
     assert row["step"] > 0
 
 
-@pytest.mark.parametrize(("log_format", "line"), STEP_LINES)
+@each_case(("log_format", "line"), STEP_LINES)
 def test_a_step_example_prints_a_number_behind_every_named_group(
     log_format: LogFormat, line: StepLine
 ) -> None:
@@ -80,18 +81,18 @@ def test_a_step_example_prints_a_number_behind_every_named_group(
     assert {name for name, value in groups.items() if value is None} <= optional, log_format.name
 
 
-@pytest.mark.parametrize(("log_format", "line"), STEP_LINES)
+@each_case(("log_format", "line"), STEP_LINES)
 def test_every_step_target_is_a_column(log_format: LogFormat, line: StepLine) -> None:
     targets = {*line.fills}
     assert targets <= set(STEP_COLUMNS), log_format.name
 
 
-@pytest.mark.parametrize(("log_format", "line"), STEP_LINES)
+@each_case(("log_format", "line"), STEP_LINES)
 def test_every_step_example_looks_like_a_step(log_format: LogFormat, line: StepLine) -> None:
     assert re.search(log_format.looks_like_step, line.example)
 
 
-@pytest.mark.parametrize(("log_format", "line"), FACT_LINES)
+@each_case(("log_format", "line"), FACT_LINES)
 def test_a_fact_example_states_known_facts(
     log_format: LogFormat, line: FactLine, parse: Callable[..., ParsedSource]
 ) -> None:
@@ -102,7 +103,7 @@ def test_a_fact_example_states_known_facts(
     assert {*said, *line.constants} <= stated
 
 
-@pytest.mark.parametrize(("log_format", "line"), EVENT_LINES)
+@each_case(("log_format", "line"), EVENT_LINES)
 def test_an_event_example_is_that_event(
     log_format: LogFormat, line: EventLine, parse: Callable[..., ParsedSource]
 ) -> None:
@@ -114,7 +115,7 @@ def test_an_event_example_is_that_event(
     assert (event["seconds"] is None) == ("seconds" not in groups)
 
 
-@pytest.mark.parametrize(("log_format", "block"), BLOCKS)
+@each_case(("log_format", "block"), BLOCKS)
 def test_a_block_example_is_read_whole_and_states_known_facts(
     log_format: LogFormat, block: FactBlock, parse: Callable[..., ParsedSource]
 ) -> None:
@@ -130,7 +131,7 @@ def test_a_block_example_is_read_whole_and_states_known_facts(
         assert re.search(block.end, block.example[-1])
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("log_format", "line"),
     [*BLOCKS, *(case for case in ALL_LINES if not is_record(case))],
 )
@@ -150,8 +151,8 @@ def test_blanks_behind_lines_are_nothing(
     assert next(said) == next(said)
 
 
-@pytest.mark.parametrize("before", ["", "    ", "[rank0]:", "0: "], ids=repr)
-@pytest.mark.parametrize(
+@each_case("before", ["", "    ", "[rank0]:", "0: "], ids=repr)
+@each_case(
     ("log_format", "block"), [(f, b) for f in BUILT_IN_FORMATS for b in f.blocks if b.braces]
 )
 def test_json_ends_where_its_braces_close(
@@ -167,14 +168,14 @@ def test_json_ends_where_its_braces_close(
         assert said == [(fact["name"], fact["value"]) for fact in told]
 
 
-@pytest.mark.parametrize(("log_format", "line"), ALL_LINES)
+@each_case(("log_format", "line"), ALL_LINES)
 def test_an_anchor_stands_in_its_example(
     log_format: LogFormat, line: StepLine | FactLine | EventLine
 ) -> None:
     assert line.anchor in line.example, log_format.name
 
 
-@pytest.mark.parametrize(("log_format", "line"), [*ALL_LINES, *BLOCKS])
+@each_case(("log_format", "line"), [*ALL_LINES, *BLOCKS])
 def test_every_line_names_the_statement_that_prints_it(
     log_format: LogFormat, line: StepLine | FactLine | EventLine | FactBlock
 ) -> None:
@@ -192,7 +193,7 @@ ANYBODYS = '"tag": "train/learning_rate"'
 """A value of the Hugging Face Trainer's that others call alike; it stands beside a loss."""
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("log_format", "line"),
     [(f, line) for f in BUILT_IN_FORMATS for line in f.steps if line.anchor != ANYBODYS],
 )

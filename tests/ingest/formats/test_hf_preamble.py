@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from fairmfu.ingest.pipeline.api import read_logs
 from fairmfu.metrics.pipeline.analysis import analyse
 from fairmfu.metrics.throughput.messages import PROCESS_SUM_UNKNOWN
 from tests.support.kinds import of_kind
+from tests.support.one_log import tables_of
 
 DEVICE = (
     "==((====))==  Unsloth 2025.5.7: Fast Llama patching. Transformers: 4.51.3.",
@@ -73,7 +73,7 @@ def trained(count: str, each: int) -> list[str]:
 def of(path: Path, lines: Sequence[str]) -> tuple[dict[str, str], dict[str, Any]]:
     """Facts of the log, and metrics of its run."""
     path.write_text("\n".join(lines) + "\n")
-    tables = read_logs(path)
+    tables = tables_of(path)
     facts = dict(tables["facts"].select("name", "value").iter_rows())
     (row,) = analyse(tables).metrics.to_dicts()
     return facts, row

@@ -16,6 +16,7 @@ from fairmfu.ingest.parse.line_parser import parse_lines
 from fairmfu.ingest.pipeline.api import read_logs
 from fairmfu.metrics.pipeline.analysis import analyse
 from tests.support.effort import THOROUGH
+from tests.support.one_log import tables_of
 
 Rows = list[tuple[int, float] | None]
 
@@ -229,7 +230,7 @@ def test_tokens_are_over_the_time_of_their_own_dicts(tmp_path: Path) -> None:
     ]
     log = tmp_path / "run.log"
     log.write_text("\n".join(lines) + "\n")
-    (row,) = analyse(read_logs(log, facts={"gpus": 1})).metrics.to_dicts()
+    (row,) = analyse(tables_of(log, facts={"gpus": 1})).metrics.to_dicts()
     assert row["tgs"] == pytest.approx(1000)
 
 
@@ -278,7 +279,7 @@ def test_a_clock_does_not_begin_with_an_excerpt_of_a_resumed_run(tmp_path: Path)
     ]
     log = tmp_path / "run.log"
     log.write_text("\n".join(lines[1:]) + "\n")
-    (row,) = analyse(read_logs(log, facts={"gpus": 1})).metrics.to_dicts()
+    (row,) = analyse(tables_of(log, facts={"gpus": 1})).metrics.to_dicts()
     assert (row["tgs"], row["tgs_end_to_end"]) == pytest.approx((1000, 1000))
     assert (row["end_to_end_basis"], row["steps"]) == ("clock", 68)
 
@@ -468,7 +469,7 @@ def test_times_are_those_of_one_node(name: str, tmp_path: Path) -> None:
     lines = nodes([name.format(n) for n in (7, 3, 5)], late=9)
     log.write_text("\n".join([*lines, ""]))
     given = {"gradient_accumulation": 1, "global_batch_size": 48}
-    tables = read_logs(log, facts={"gpus": 24, "seq_len": 512, "packed": True, **given})
+    tables = tables_of(log, facts={"gpus": 24, "seq_len": 512, "packed": True, **given})
     (row,) = analyse(tables).metrics.iter_rows(named=True)
     assert (row["steps"], row["time_basis"]) == (10, "clock")
     assert row["tgs"] == pytest.approx(48 * 512 / 24 / 10)
@@ -499,6 +500,6 @@ def test_a_lone_bar_that_is_drawn_again_behind_the_end_is_no_launch(
     each = [bar(step, 10 * step) for step in steps]
     log.write_text("\n".join([*begun, *each, ended, bar(100, 1000), ""]))
     facts = {"gpus": 1, "seq_len": 512, "packed": True, "global_batch_size": 16}
-    (row,) = analyse(read_logs(log, facts=facts)).metrics.iter_rows(named=True)
+    (row,) = analyse(tables_of(log, facts=facts)).metrics.iter_rows(named=True)
     assert row["tgs"] == (None if len(steps) == 1 else pytest.approx(16 * 512 / 10))
     assert row["outcome"] == "completed"

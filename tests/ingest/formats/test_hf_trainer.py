@@ -29,6 +29,7 @@ from fairmfu.metrics.throughput.throughput import (
 )
 from tests.support.effort import sampled
 from tests.support.kinds import of_kind
+from tests.support.one_log import tables_of
 
 COUNTER_TOO_COARSE = messages.COUNTER_TOO_COARSE()
 PROCESS_SUM_UNKNOWN = messages.PROCESS_SUM_UNKNOWN()
@@ -458,7 +459,7 @@ def test_llamafactory_tells_what_the_loss_is_of(
     """Its accuracy is that of rewards: a pair of DPO was one sequence, and ranked."""
     log = tmp_path / "trainer_log.jsonl"
     log.write_text(LLAMAFACTORY.format(key, "") + "\n")
-    facts = read_logs(log)["facts"].filter(name="objective")["value"].to_list()
+    facts = tables_of(log)["facts"].filter(name="objective")["value"].to_list()
     assert facts == ([] if objective is None else [objective])
 
 
@@ -473,7 +474,7 @@ def test_an_evaluation_that_prints_no_time_spoils_the_next_window(tmp_path: Path
     each[10] += "}\n" + said.format("eval_loss", 10, 3, 1)
     log.write_text("".join(f"{one}}}\n" for one in each.values()))
     facts = {"gpus": 8, "seq_len": 4096, "packed": True, "global_batch_size": 32}
-    row = analyse(read_logs(log, facts=facts)).metrics.row(0, named=True)
+    row = analyse(tables_of(log, facts=facts)).metrics.row(0, named=True)
     assert row["tgs"] == pytest.approx(4 * 4096 / 10)
 
 
@@ -494,7 +495,7 @@ def test_only_what_the_lines_do_not_print_is_asked_for(
     log = tmp_path / "run.log"
     said = "{{'loss': 2.5, 'epoch': 0.{n}, {more}, 'train_runtime': {n}0.5}}\n"
     log.write_text("".join(said.format(n=n, more=printed.format(8192 * n)) for n in range(1, 5)))
-    row = analyse(read_logs(log)).metrics.row(0, named=True)
+    row = analyse(tables_of(log)).metrics.row(0, named=True)
     assert explain_missing_rate(row)[1] == missing
     assert bool(of_kind(row, messages.PADDED_TOKENS_UNKNOWN)) == ("packed" in missing)
 
@@ -511,7 +512,7 @@ def test_counted_lines_give_no_rate_by_the_batch(tmp_path: Path) -> None:
             for n in (1, 2, 3, 4)
         ]
         log.write_text("".join(each))
-        tables = read_logs(log, facts=facts | more)
+        tables = tables_of(log, facts=facts | more)
         row = analyse(tables).metrics.row(0, named=True)
         return row["tgs"], row["tgs_end_to_end"], row["missing"]
 
@@ -557,7 +558,7 @@ SFT = (
 def metrics_of(log: Path, lines: Sequence[str], **facts: object) -> list[dict[str, Any]]:
     """Metrics of the launches of these lines, in their order."""
     log.write_text("\n".join(lines) + "\n")
-    found = analyse(read_logs(log, facts={"gpus": 2} | facts)).metrics.sort("launch")
+    found = analyse(tables_of(log, facts={"gpus": 2} | facts)).metrics.sort("launch")
     return found.to_dicts()
 
 
@@ -727,7 +728,7 @@ def test_the_state_of_a_resumed_run_has_the_time_of_its_last_process_alone(
     path = tmp_path / "trainer_state.json"
     path.write_text(json.dumps(state, indent=2, sort_keys=True))
     facts = {"gpus": 1, "seq_len": 2048, "global_batch_size": 2, "packed": True}
-    (row,) = analyse(read_logs(path, facts=facts)).metrics.to_dicts()
+    (row,) = analyse(tables_of(path, facts=facts)).metrics.to_dicts()
     assert row["tgs_end_to_end"] == (2048 if whole else None)
 
 

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fairmfu.ingest.parse.rank_and_time import parse_rank, parse_stamp
+from tests.support.each_case import each_case
 
 MOMENTS = st.datetimes(datetime(1970, 1, 1), datetime(2285, 12, 31))
 
@@ -41,7 +42,7 @@ def test_the_rank_is_that_of_the_launchers_tag(text: str, rank: str | None) -> N
     assert parse_rank(text) == rank
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("text", "moment"),
     [
         ("2026-11-20 15:34:16", datetime(2026, 11, 20, 15, 34, 16)),
@@ -79,8 +80,8 @@ def test_a_stamp_is_a_moment_or_none(text: str, moment: datetime | None) -> None
     )
 
 
-@pytest.mark.parametrize("part", range(7))
-@pytest.mark.parametrize("digits", [9, 10, 11, 19, 20, 400])
+@each_case("part", range(7))
+@each_case("digits", [9, 10, 11, 19, 20, 400])
 def test_a_number_as_long_as_no_date_has_makes_no_moment(part: int, digits: int) -> None:
     """However large: it raises nothing. Of a fraction only six digits count."""
     parts = ["2026", "11", "20", "15", "34", "16", "5"]

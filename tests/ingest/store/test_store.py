@@ -8,7 +8,7 @@ import re
 import resource
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import polars as pl
@@ -27,6 +27,7 @@ from fairmfu.ingest.store.store import Store
 from fairmfu.metrics.throughput.resolved_facts import resolve_facts
 from tests.support.error_kinds import of_kind
 from tests.support.prepared import emptied, prepare
+from tests.support.shared_databases import own_readers
 
 
 def state(store: Store) -> dict[str, pl.DataFrame]:
@@ -465,13 +466,14 @@ def test_a_query_is_answered(full: Store) -> None:
 
 
 @pytest.fixture(scope="module")
-def queried(tmp_path_factory: pytest.TempPathFactory) -> Store:
-    """One store for all the queries that may not change it."""
+def queried(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
+    """One store for all the queries that may not change it, with a database of its own."""
     folder = tmp_path_factory.mktemp("queried")
     (folder / "a.log").write_text("step:  1  loss:  5.0  memory:  1.5GiB(3.00%)  tps: 100\n")
     store = Store(folder / "store")
     ingest_run.ingest_paths([folder / "a.log"], store)
-    return store
+    with own_readers():
+        yield store
 
 
 ONE_SELECT = "query takes one SELECT statement: a store is read-only here."

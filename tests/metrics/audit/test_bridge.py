@@ -33,6 +33,7 @@ from fairmfu.metrics.formula.model_shapes import (
 from fairmfu.metrics.formula.simplified_model import SimplifiedModel
 from fairmfu.metrics.pipeline.analysis import analyse
 from fairmfu.metrics.utilization.formula_inputs import FormulaInputs
+from tests.support.each_case import each_case
 from tests.support.folders import ROOT
 from tests.support.kinds import of_kind
 
@@ -102,7 +103,7 @@ def test_the_factors_lead_from_their_count_to_ours(
     assert all(f.factor > 0 for f in factors)
 
 
-@pytest.mark.parametrize("name", COUNTING)
+@each_case("name", COUNTING)
 def test_every_stage_counts_something_of_a_usual_model(name: str) -> None:
     own = ERAS_BY_NAME[name]
     seen = SimplifiedModel(

@@ -27,6 +27,7 @@ from fairmfu.metrics.formula.flops import flops_per_token, operators
 from fairmfu.metrics.formula.model_shapes import ModelShape, ShapeError, from_megatron
 from fairmfu.metrics.formula.simplified_model import SimplifiedModel
 from fairmfu.metrics.pipeline.analysis import Analysis, analyse
+from tests.support.each_case import each_case
 from tests.support.folders import TESTS
 from tests.support.kinds import of_kind
 from tests.tools.corpus import CORPUS, GENERATED
@@ -218,8 +219,8 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
-@pytest.mark.parametrize(("name", "column"), dict.fromkeys(PATHS))
+@each_case("case", CASES.values(), ids=CASES)
+@each_case(("name", "column"), dict.fromkeys(PATHS))
 def test_every_stage_is_a_count_and_the_last_is_the_closed_form(
     name: str, column: str, case: SimplifiedModel
 ) -> None:

@@ -32,6 +32,7 @@ from fairmfu.metrics.formula.model_shapes import (
 )
 from fairmfu.metrics.formula.simplified_model import SimplifiedModel
 from fairmfu.metrics.pipeline.analysis import analyse
+from tests.support.each_case import each_case
 from tests.support.effort import THOROUGH
 from tests.tools.corpus import CORPUS, GENERATED
 
@@ -131,11 +132,9 @@ def test_per_token_the_hook_counts_the_whole_length_however_many_ranks_share_it(
 # --- the path from ours ---------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", HOOKS)
-@pytest.mark.parametrize("policy", ["none", "full"])
-@pytest.mark.parametrize(
-    "shape", [*buildable_models()][:: 1 if THOROUGH else 4], ids=lambda shape: shape.name
-)
+@each_case("name", HOOKS)
+@each_case("policy", ["none", "full"])
+@each_case("shape", [*buildable_models()][:: 1 if THOROUGH else 4], ids=lambda shape: shape.name)
 def test_a_path_ends_in_the_closed_form_and_only_recomputation_is_last(
     name: str, shape: ModelShape, policy: str
 ) -> None:

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from fairmfu.ingest import read_logs
 from fairmfu.ingest.core.schema import FACT_NAMES
 from fairmfu.ingest.parse.record_sink import ParsedSource
 from fairmfu.metrics import analyse
@@ -20,7 +19,9 @@ from fairmfu.metrics.core.messages import NOT_RANKED
 from fairmfu.metrics.formula.precision import BELOW_16_BITS, QUANTIZATION_EVIDENCE
 from fairmfu.metrics.utilization.formula_inputs import UtilizationResult, operator_dtypes
 from fairmfu.metrics.utilization.messages import PRECISION_AGAINST_LOG, QUANTIZED_WEIGHTS
+from tests.support.each_case import each_case
 from tests.support.kinds import of_kind
+from tests.support.one_log import tables_of
 
 TITAN = "[rank0]:[titan] 2026-04-01 09:00:{:02},000 - root - INFO - "
 HEADER = (
@@ -58,7 +59,7 @@ def titan(
 
 def row_of(path: Path, **facts: object) -> dict[str, Any]:
     """The only run's row of metrics."""
-    return analyse(read_logs(path, facts=facts)).metrics.row(0, named=True)
+    return analyse(tables_of(path, facts=facts)).metrics.row(0, named=True)
 
 
 def said(row: dict[str, Any], *words: str) -> list[str]:
@@ -127,8 +128,8 @@ def test_a_given_precision_that_the_log_excludes_is_used_and_costs_the_rank(
     assert row["mfu"] > 0
 
 
-@pytest.mark.parametrize("precision", FACT_NAMES["precision"].choices)
-@pytest.mark.parametrize(
+@each_case("precision", FACT_NAMES["precision"].choices)
+@each_case(
     ("fact", "value", "fits"),
     [
         ("quantized", "mfu: N/A", set(BELOW_16_BITS)),
@@ -336,7 +337,7 @@ def test_the_logs_own_length_is_a_hint_against_a_given_one(tmp_path: Path) -> No
 
 def test_a_length_is_not_proven_where_the_logs_own_fits_another_reading(tmp_path: Path) -> None:
     log = backend(tmp_path, 6 * (N_BACKEND - TABLE) + half_attention(8192))
-    analysis = analyse(read_logs(log, facts={"seq_len": 3072}))
+    analysis = analyse(tables_of(log, facts={"seq_len": 3072}))
     row = analysis.metrics.row(0, named=True)
     (audit,) = analysis.audits.values()
     assert row["logged_reproduced"] is True  # 6 V d = 12 L d 1024, by chance

@@ -32,6 +32,7 @@ from fairmfu.metrics.audit.formula_checks import (
 from fairmfu.metrics.audit.formula_era import GAP_CAUSES, cause_text, dated_era
 from fairmfu.metrics.formula.simplified_model import SimplifiedModel
 from tests.support.bad_rows import assert_commands_work
+from tests.support.each_case import each_case
 from tests.support.figures import known, lines
 
 NAMES = [
@@ -40,7 +41,7 @@ NAMES = [
 ]
 
 
-@pytest.mark.parametrize(("log_format", "name"), NAMES)
+@each_case(("log_format", "name"), NAMES)
 def test_each_era_builds(log_format: str, name: str) -> None:
     era = ERAS_BY_NAME[name]
     assert era.name == name

@@ -30,6 +30,7 @@ from fairmfu.metrics.formula.model_shapes import (
     find_model,
 )
 from fairmfu.metrics.formula.simplified_model import SimplifiedModel
+from tests.support.each_case import each_case
 from tests.support.folders import TESTS
 
 GOLDEN = TESTS / "golden" / "framework_ratio.tsv"
@@ -112,7 +113,7 @@ def test_ours(cell: Cell) -> None:
     assert ours / 1e9 == pytest.approx(giga, abs=HALF_A_DIGIT)
 
 
-@pytest.mark.parametrize("cell", THEIRS, ids=label)
+@each_case("cell", THEIRS, ids=label)
 def test_theirs(cell: Cell) -> None:
     name, recompute, model, seq_len, ratio = cell
     case = seen(model, seq_len, recompute)
@@ -231,7 +232,7 @@ SOFTMAX = [
 ]
 
 
-@pytest.mark.parametrize("shape", SOFTMAX, ids=lambda shape: shape.name)
+@each_case("shape", SOFTMAX, ids=lambda shape: shape.name)
 def test_every_known_softmax_model_has_every_row(shape: ModelShape) -> None:
     found = compare_other_formulas(shape, 4096, recompute="full")
     assert all(row.flops_per_token and row.flops_per_token > 0 for row in found)

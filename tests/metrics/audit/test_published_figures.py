@@ -22,6 +22,7 @@ from fairmfu.metrics.formula.model_shapes import (
     ModelShape,
     find_model,
 )
+from tests.support.each_case import each_case
 from tests.support.folders import TESTS
 
 GOLDEN = TESTS / "golden" / "published.tsv"
@@ -215,14 +216,14 @@ def tolerance(row: Row, figure: float) -> float:
 # --- tests ----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("row", rows(), ids=label)
+@each_case("row", rows(), ids=label)
 def test_figure(row: Row) -> None:
     """A figure within its tolerance; one that is not reproduced stays outside, until it is."""
     off = abs(computed(row) - float(row.published))
     assert (off <= float(row.tolerance)) == (row.verdict != "not reproduced")
 
 
-@pytest.mark.parametrize("row", rows(), ids=label)
+@each_case("row", rows(), ids=label)
 def test_tolerance_is_what_the_printed_digits_leave(row: Row) -> None:
     assert float(row.tolerance) == pytest.approx(tolerance(row, computed(row)), rel=5e-3)
 

@@ -21,6 +21,7 @@ from fairmfu.ingest.core.schema import (
 )
 from fairmfu.metrics.core.impossible_values import refuse_impossible
 from fairmfu.metrics.core.run_messages import IMPOSSIBLE_VALUE
+from tests.support.each_case import each_case
 
 TABLES = {name: frame_schema(name).to_frame() for name in ("runs", "facts", "steps", "events")}
 
@@ -120,7 +121,7 @@ def test_a_fact_lies_within_its_bounds_or_is_refused(name: str, value: float) ->
     assert len(told) == (not possible)
 
 
-@pytest.mark.parametrize("name", NUMBERS)
+@each_case("name", NUMBERS)
 def test_every_number_among_facts_has_bounds(name: str) -> None:
     assert fact_bounds(name).lowest < fact_bounds(name).highest
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from functools import cache
 from string import Formatter
 
 import pytest
@@ -17,6 +18,7 @@ from fairmfu.metrics.core.messages import (
     as_sentence,
     doubts_of,
 )
+from tests.support.each_case import each_case
 from tests.support.folders import ROOT
 from tests.support.source_tree import MODULES, PACKAGES, module_name
 from tests.tools.reference import message_kinds, named_kinds
@@ -30,18 +32,30 @@ def test_an_identifier_is_of_one_kind() -> None:
     assert [name for name, count in counts.items() if count > 1] == []
 
 
-@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.identifier)
+@cache
+def used() -> set[str]:
+    """Words of the modules that may use a kind."""
+    paths = [path for path in MODULES if path.name != "messages.py"]
+    return {w for path in paths for w in re.findall(r"\w+", (ROOT / path).read_text("utf-8"))}
+
+
+@cache
+def names() -> dict[int, set[str]]:
+    """What the code calls a kind, by the kind's id."""
+    found: dict[int, set[str]] = {}
+    for name, kind in named_kinds("metrics", MessageKind):
+        found.setdefault(id(kind), set()).add(name)
+    return found
+
+
+@each_case("kind", KINDS, ids=lambda kind: kind.identifier)
 def test_a_kind_says_when_it_appears_and_is_used(kind: MessageKind) -> None:
     assert re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", kind.identifier)
     assert re.fullmatch(r"[A-Z].{10,79}\.", kind.when), kind.when
-    names = {name for name, known in named_kinds("metrics", MessageKind) if known is kind}
-    texts = [
-        (ROOT / path).read_text(encoding="utf-8") for path in MODULES if path.name != "messages.py"
-    ]
-    assert any(re.search(rf"\b{name}\b", text) for name in names for text in texts)
+    assert names()[id(kind)] & used()
 
 
-@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.identifier)
+@each_case("kind", KINDS, ids=lambda kind: kind.identifier)
 def test_a_message_has_the_effect_of_its_kind_unless_another_is_given(kind: MessageKind) -> None:
     class Value(str):
         """Takes any format."""

@@ -26,6 +26,7 @@ from fairmfu.metrics.formula.accelerators import (
     source_references,
 )
 from tests.support.bad_rows import assert_commands_work
+from tests.support.each_case import each_case
 
 # As the frameworks print them, and the dense 16-bit peak in TFLOP/s. Each of these names gets a
 # wrong peak, none, or one that only luck makes right in at least one of eight code bases that
@@ -87,7 +88,7 @@ PRINTED = [
 ]
 
 
-@pytest.mark.parametrize(("name", "teraflops"), PRINTED)
+@each_case(("name", "teraflops"), PRINTED)
 def test_dense_peak_of_a_printed_name(name: str, teraflops: float) -> None:
     assert find_accelerator(name).peaks["fp16"] == teraflops * 1e12
 
@@ -111,7 +112,7 @@ def test_a_name_that_a_person_types(typed: str, name: str) -> None:
     assert find_accelerator(typed).name == name
 
 
-@pytest.mark.parametrize(
+@each_case(
     "name",
     [
         "NVIDIA RTX A1000",
@@ -166,7 +167,7 @@ TABLE = resources.files(accelerators.__package__).joinpath("accelerators.toml")
 BLOCKS = TABLE.read_text(encoding="utf-8").split("[[accelerator]]")[1:]
 
 
-@pytest.mark.parametrize("block", BLOCKS, ids=lambda block: block.split('"')[1])
+@each_case("block", BLOCKS, ids=lambda block: block.split('"')[1])
 def test_each_row_of_the_table_can_be_taken_and_copied(block: str) -> None:
     (row,) = load_overlay(f"[[accelerator]]{block}")
     assert row == find_accelerator(row.name)

@@ -23,6 +23,7 @@ from fairmfu.metrics.formula.model_shapes import (
     from_hugging_face,
     hugging_face,
 )
+from tests.support.each_case import each_case
 from tests.support.folders import TESTS
 
 GOLDEN = TESTS / "golden" / "flop_counter"
@@ -60,7 +61,7 @@ def test_every_model_was_counted_at_three_shapes() -> None:
     assert {case["model"] for case in FORWARD} == set(CONFIGS)
 
 
-@pytest.mark.parametrize("case", FORWARD, ids=label)
+@each_case("case", FORWARD, ids=label)
 def test_forward(case: dict[str, Any]) -> None:
     tokens = case["batch"] * case["seq_len"]
     for shape in shapes(case["model"]):
@@ -70,7 +71,7 @@ def test_forward(case: dict[str, Any]) -> None:
         assert core * tokens - case["core_attention"] == 0
 
 
-@pytest.mark.parametrize("case", FORWARD, ids=label)
+@each_case("case", FORWARD, ids=label)
 def test_forward_over_the_pairs_of_the_mask(case: dict[str, Any]) -> None:
     tokens = case["batch"] * case["seq_len"]
     shape = from_hugging_face(CONFIGS[case["model"]])
@@ -78,7 +79,7 @@ def test_forward_over_the_pairs_of_the_mask(case: dict[str, Any]) -> None:
     assert abs(counted - case["exact"]) < 1  # a window's A is no binary fraction
 
 
-@pytest.mark.parametrize("case", FORWARD, ids=label)
+@each_case("case", FORWARD, ids=label)
 def test_parameters(case: dict[str, Any]) -> None:
     assert from_hugging_face(CONFIGS[case["model"]]).params_total == case["parameters"]
 

@@ -37,6 +37,7 @@ from fairmfu.metrics.formula.model_shapes import (
     buildable_models,
     find_model,
 )
+from tests.support.each_case import each_case
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -399,7 +400,7 @@ def test_forward_is_two_per_weight_plus_core_attention(shape: ModelShape, seq_le
     assert forward_flops_per_token(ops) - core == pytest.approx(2 * shape.params_matmul)
 
 
-@pytest.mark.parametrize("shape", buildable_models(), ids=lambda shape: shape.name)
+@each_case("shape", buildable_models(), ids=lambda shape: shape.name)
 def test_forward_is_two_per_weight_in_every_known_model(shape: ModelShape) -> None:
     ops = operators(shape, 4096)
     weightless = ("core attention", "linear attention state")
@@ -513,7 +514,7 @@ def test_full_training_is_three_forwards(shape: ModelShape, seq_len: int) -> Non
     assert flops_per_token(ops) == pytest.approx(3 * forward_flops_per_token(ops))
 
 
-@pytest.mark.parametrize("shape", buildable_models(), ids=lambda shape: shape.name)
+@each_case("shape", buildable_models(), ids=lambda shape: shape.name)
 def test_lora_lies_between_frozen_and_full(shape: ModelShape) -> None:
     lora = Trainable(kind="lora", lora_rank=8, lora_targets=("all-linear",))
     frozen, adapted, full = (

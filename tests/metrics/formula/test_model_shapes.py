@@ -35,6 +35,7 @@ from fairmfu.metrics.formula.model_shapes import (
 )
 from fairmfu.metrics.pipeline.analysis import analyse
 from tests.support.bad_rows import assert_commands_work
+from tests.support.each_case import each_case
 from tests.support.folders import TESTS
 
 COUNTED: Final = TESTS / "golden" / "flop_counter"
@@ -150,7 +151,7 @@ def test_every_known_model_has_its_count_here() -> None:
     assert set(model_names()) == set(PARAMETERS) | set(BILLIONS)
 
 
-@pytest.mark.parametrize("name", model_names())
+@each_case("name", model_names())
 def test_each_model_builds_and_counts(name: str) -> None:
     shape = find_model(name)
     assert shape.name == name
@@ -173,7 +174,7 @@ NEVER_READ: Final = {"llama-4-scout": {"intermediate_size_mlp"}}
 """Keys of which nothing depends for this model: it has no dense layer."""
 
 
-@pytest.mark.parametrize("row", ROWS, ids=lambda row: str(row.get("name")))
+@each_case("row", ROWS, ids=lambda row: str(row.get("name")))
 def test_each_row_of_the_models_can_be_taken(row: dict[str, Any]) -> None:
     assert row.keys() >= TEXTS
     assert row.keys() <= KEYS
@@ -231,7 +232,7 @@ def test_tables_and_products_of_llama_3_8b() -> None:
 # --- names ----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("said", "name"),
     [
         ("meta-llama/Meta-Llama-3-8B-Instruct", "llama-3-8b"),

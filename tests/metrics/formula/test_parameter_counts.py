@@ -20,6 +20,7 @@ from fairmfu.metrics.formula.parameter_counts import (
     modules,
     uncounted,
 )
+from tests.support.each_case import each_case
 
 DELTA = from_hugging_face(
     {
@@ -63,15 +64,13 @@ def by_name(shape: ModelShape) -> dict[str, Module]:
     return {module.name: module for module in modules(shape)}
 
 
-@pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: shape.name)
-@pytest.mark.parametrize(
-    "column", ["params_total", "params_active", "params_matmul", "params_embedding"]
-)
+@each_case("shape", SHAPES, ids=lambda shape: shape.name)
+@each_case("column", ["params_total", "params_active", "params_matmul", "params_embedding"])
 def test_modules_add_up_to_the_model(shape: ModelShape, column: str) -> None:
     assert sum(getattr(module, column) for module in modules(shape)) == getattr(shape, column)
 
 
-@pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: shape.name)
+@each_case("shape", SHAPES, ids=lambda shape: shape.name)
 def test_every_operator_with_weights_is_a_module(shape: ModelShape) -> None:
     rows = by_name(shape)
     for op in operators(shape, 4096):
@@ -105,7 +104,7 @@ def test_a_tied_head_is_used_but_owned_by_the_embedding() -> None:
     assert (head.params_total, head.params_matmul) == (0, 151936 * 1024)
 
 
-@pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: shape.name)
+@each_case("shape", SHAPES, ids=lambda shape: shape.name)
 def test_every_module_has_its_order_of_growth(shape: ModelShape) -> None:
     assert all(module.growth in PARAMETER_GROWTH.values() for module in modules(shape))
 
@@ -156,7 +155,7 @@ def test_uncounted_work_of_other_kinds() -> None:
     assert estimates(BIASED, 64)["residuals and biases"] == 2 * (6 * 64 + 256 + 64) + 100
 
 
-@pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: shape.name)
+@each_case("shape", SHAPES, ids=lambda shape: shape.name)
 def test_what_is_not_counted_is_small(shape: ModelShape) -> None:
     """Below 1 % of the FLOPs that count, in models of more than a billion parameters."""
     share = sum(part.share for part in uncounted(shape, 4096))

@@ -26,6 +26,8 @@ from fairmfu.metrics.throughput.closing_figures import (
 from fairmfu.metrics.throughput.messages import COUNTS_APART, ONLY_LAST_LINE
 from fairmfu.reports import explain
 from tests.metrics.throughput.test_throughput import at, frame
+from tests.support.effort import THOROUGH
+from tests.support.one_log import tables_of
 
 FACTS: dict[str, object] = {
     "gpus": 1,
@@ -119,7 +121,7 @@ def engine(tmp_path: Path, average: float = 400.0) -> Path:
 
 def doubts(path: Path, words: str, **facts: object) -> list[str]:
     """Warnings of the run that hold some words, each of which keeps it from being ranked."""
-    row = analyse(read_logs(path, facts=FACTS | facts)).metrics.row(0, named=True)
+    row = analyse(tables_of(path, facts=FACTS | facts)).metrics.row(0, named=True)
     found = {
         text: kind
         for text, kind in zip(row["warnings"], row["warning_kinds"], strict=True)
@@ -206,7 +208,7 @@ def test_a_rate_that_is_none_says_nothing(text: str | None) -> None:
 
 
 def test_a_run_without_closing_figures_has_no_row_of_worth(tmp_path: Path) -> None:
-    tables = read_logs(console(tmp_path))
+    tables = tables_of(console(tmp_path))
     none = tables["events"].clear()
     found = closing_figures(tables["runs"], tables["steps"], none, lambda _: None)
     assert found.schema == CLOSING_SCHEMA
@@ -215,7 +217,7 @@ def test_a_run_without_closing_figures_has_no_row_of_worth(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("dicts", [0, 4], ids=["the last line alone", "dicts without times"])
-@settings(max_examples=5)
+@settings(max_examples=20 if THOROUGH else 3)
 @given(rate=st.floats(0.001, 9999), length=st.integers(1, 10**6), gpus=st.integers(1, 4096))
 def test_a_last_line_without_any_time_gives_the_rate_of_the_whole(
     dicts: int, rate: float, length: int, gpus: int
@@ -233,7 +235,7 @@ def test_a_last_line_without_any_time_gives_the_rate_of_the_whole(
     with TemporaryDirectory() as folder:
         log = Path(folder) / "final.log"
         log.write_text("\n".join(lines) + "\n")
-        row = analyse(read_logs(log, facts=facts)).metrics.row(0, named=True)
+        row = analyse(tables_of(log, facts=facts)).metrics.row(0, named=True)
     assert row["tgs"] is None
     assert row["tgs_end_to_end"] == pytest.approx(float(f"{rate:.3f}") * length / gpus)
     assert row["end_to_end_basis"] == "printed samples/s"
@@ -245,7 +247,7 @@ def test_a_last_line_alone_asks_for_what_samples_lack_to_be_tokens(tmp_path: Pat
         "{'train_runtime': 2040.0, 'train_samples_per_second': 3.137, "
         "'train_steps_per_second': 0.196, 'train_loss': 0.5, 'epoch': 1.0}\n"
     )
-    row = analyse(read_logs(log)).metrics.row(0, named=True)
+    row = analyse(tables_of(log)).metrics.row(0, named=True)
     assert row["missing"][:3] == ["seq_len", "gpus", "packed"]
     assert row["warning_kinds"][0] == ONLY_LAST_LINE.identifier
 
@@ -260,7 +262,7 @@ def test_results_without_a_step_say_what_to_read(tmp_path: Path) -> None:
 
 
 def test_both_rates_of_the_engine_stand_beside_ours(tmp_path: Path) -> None:
-    tables = read_logs(engine(tmp_path), facts=FACTS | {"global_batch_size": 1024})
+    tables = tables_of(engine(tmp_path), facts=FACTS | {"global_batch_size": 1024})
     analysis = analyse(tables)
     told = explain(analysis, "engine")
     assert "2,594, 400.1 (mean since the start); ours 400 (TGS x GPUs / seq_len)" in told, told
@@ -373,6 +375,6 @@ def test_a_mean_that_no_run_can_have_ends_nothing(average: float, tmp_path: Path
             path.read_text(),
         )
     )
-    row = analyse(read_logs(path, facts=FACTS)).metrics.row(0, named=True)
+    row = analyse(tables_of(path, facts=FACTS)).metrics.row(0, named=True)
     assert row["error"] is None
     assert row["tgs"] is not None

@@ -7,7 +7,6 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from fairmfu.ingest.pipeline.api import read_logs
 from fairmfu.metrics.core.run_table import (
     MAX_CLAUSE,
     NOT_RANKED,
@@ -20,13 +19,14 @@ from fairmfu.reports.text.comparison import compare
 from fairmfu.reports.text.runs_table import columns_of_runs
 from tests.support.folders import ROOT
 from tests.support.markup import markup
+from tests.support.one_log import tables_of
 
 LOG = ROOT / "sample_logs" / "synthetic" / "torchtitan" / "llama3-8b-8xh100-torchtitan.log"
 
 
 @pytest.fixture(scope="module")
 def sound() -> Analysis:
-    return analyse(read_logs(LOG))
+    return analyse(tables_of(LOG))
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +34,7 @@ def doubted(tmp_path_factory: pytest.TempPathFactory) -> Analysis:
     """The same log, with a length given by hand that it contradicts."""
     path: Path = tmp_path_factory.mktemp("doubted") / "run.log"
     path.write_text(LOG.read_text())
-    return analyse(read_logs(path, facts={"seq_len": 4096}))
+    return analyse(tables_of(path, facts={"seq_len": 4096}))
 
 
 def on_page(kind: str, run: MetricsRow) -> str:
