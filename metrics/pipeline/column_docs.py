@@ -105,7 +105,7 @@ METRIC_MEANINGS: Final[dict[str, tuple[str, str]]] = {
         "lines)",
     ),
     "end_to_end_basis": ("", "source of the end-to-end time"),
-    "excluded_share": ("", "share of the logged time left out of tgs"),
+    "excluded_share": ("", "share of the time that step lines cover left out of tgs"),
     "excluded_causes": ("", "causes of excluded_share"),
     "data_share": ("", "share of step time spent waiting for data"),
     "windows": ("windows", "steady windows"),

@@ -44,6 +44,8 @@ from .windows import WindowSelection, evidence_rounding, timed_windows
 
 OTHER_SPEED: Final = "another speed"
 """Cause of windows left out of TGS: the run had another speed there."""
+SLOWER_SPEED: Final = "slower speed than that of TGS"
+"""Cause of the time lost in such windows."""
 
 MIN_CHANGE: Final = 2 * MAX_UNEXPLAINED_GAP
 """Smallest change of speed, as a share. A change halfway by twice the largest gap that needs no

@@ -16,7 +16,7 @@ import numpy as np
 from ..core.arrays import FloatArray, IntArray
 from ..core.run_arrays import RunArrays, median, total
 from .end_to_end import first_line_seconds, tokens_trained, with_fitted_tokens
-from .speed_levels import OTHER_SPEED
+from .speed_levels import SLOWER_SPEED
 from .unlogged_work import find_period, stall_cause, usual_wait
 from .warmup import stall_excess
 from .windows import (
@@ -187,7 +187,7 @@ def _by_cause(
         elif warming[at]:
             cause = WARM_UP
         elif slower[at]:
-            cause = OTHER_SPEED
+            cause = SLOWER_SPEED
         elif at in stalls_at:
             cause = stall_cause(windows, at, kinds, float(lost[at]), wait_s) or UNEXPLAINED
         else:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Final, Literal
@@ -384,7 +385,7 @@ def _left_out(row: MetricsRow) -> str:
         # lines are stamped at the end of a step: only the wall time can be split
         told = "duration: see the wall time below" if time_spent(row) else LENGTH_UNKNOWN
         return f"{causes} ({told})"
-    return f"{percent(share)} of the logged time ({causes})"
+    return f"{percent(share)} of the time that step lines cover ({causes})"
 
 
 TIME_COLUMNS: Final[Columns] = {
@@ -450,13 +451,46 @@ def _samples_claim(row: MetricsRow) -> list[str]:
     return [f"  logged samples/s {', '.join(told)}{ours}"]
 
 
+FORMULA_LETTERS: Final = {
+    "r": "3, or 4 with recomputation",
+    "T": "sequence length",
+    "L": "layers",
+    "d": "hidden size",
+    "H": "query heads",
+    "q": "head width of queries and keys",
+    "v": "head width of values",
+    "f": "FFN width",
+    "m": "matrices of the FFN, 2 or 3",
+    "G": "key/value heads",
+    "k": "experts per token",
+    "V": "vocabulary",
+    "N": "parameters",
+    "N_active": "parameters that a token uses",
+    "P": "parameters",
+}
+"""Letters of the frameworks' formulas, as in metrics.formula.flops."""
+MAX_JOINED_LETTERS: Final = 2
+"""Most letters of a product without blanks, such as Ld."""
+
+
+def _legend(formula: str) -> str:
+    """Return a line with the letters of a formula; empty without letters."""
+    letters: set[str] = set()
+    for word in re.findall(r"\b\d*([A-Za-z_]+)\b", formula):
+        is_product = len(word) <= MAX_JOINED_LETTERS and set(word) <= set(FORMULA_LETTERS)
+        letters |= {word} | (set(word) if is_product else set())
+    known = [f"{letter} {of}" for letter, of in FORMULA_LETTERS.items() if letter in letters]
+    return f"  {', '.join(known)}\n" if known else ""
+
+
 def _audit(row: MetricsRow, audit: Audit) -> str:
     """Return whether the framework's formula gives the logged figures, and the proofs."""
     if audit.era is None or (not audit.lines_by_column and not audit.not_compared_reason):
         return printable(not_compared_reason(audit)) if audit.not_compared_reason else ""
     era, lines = audit.era, audit.lines
     source = "/".join(part for part in (era.repo, era.path) if part)
-    head = f"Framework's formula: {era.formula}\n  {era.name}, {source}@{era.commit}"
+    head = f"Framework's formula: {era.formula}\n{_legend(era.formula)}"
+    head += f"  {era.name}, {source}@{era.commit}"
     if audit.reproduced is None:
         told = not_compared_reason(audit)
     elif audit.reproduced:

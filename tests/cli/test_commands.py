@@ -155,7 +155,7 @@ def test_explain_as_json_has_operators_and_facts(store: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("torchtitan", " % of the logged time (start-up; warm-up)"),
+        ("torchtitan", " % of the time that step lines cover (start-up; warm-up)"),
         ("deepspeed", "start-up (duration: see the wall time below)"),
     ],
 )
