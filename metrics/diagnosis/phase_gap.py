@@ -17,6 +17,7 @@ class PhaseGap:
     phase: one of ingest.core.schema.PHASES
     seconds, baseline_seconds: per step of the baseline's size, in the other run and the baseline
     gap_s: difference of the step times; share: part of this difference in the phase
+    timed: phases that both logs time
     """
 
     phase: str
@@ -24,6 +25,7 @@ class PhaseGap:
     baseline_seconds: float
     gap_s: float
     share: float
+    timed: tuple[str, ...]
 
 
 def phase_gap(run: MetricsRow, baseline: MetricsRow) -> PhaseGap | None:
@@ -49,7 +51,8 @@ def phase_gap(run: MetricsRow, baseline: MetricsRow) -> PhaseGap | None:
     if not gap:
         return None
     phase = max(ours, key=lambda name: (ours[name] - theirs[name]) / gap)
-    return PhaseGap(phase, ours[phase], theirs[phase], gap, (ours[phase] - theirs[phase]) / gap)
+    share = (ours[phase] - theirs[phase]) / gap
+    return PhaseGap(phase, ours[phase], theirs[phase], gap, share, tuple(both))
 
 
 def _of_step(row: MetricsRow) -> dict[str, float]:

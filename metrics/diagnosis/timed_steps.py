@@ -59,8 +59,12 @@ class SteadySteps:
 
     def only(self, mask: BoolArray) -> SteadySteps:
         """Return the windows in a mask."""
-        parts = (part[mask] for part in (self.indices, self.spans, self.seconds))
-        return replace(self, **dict(zip(("indices", "spans", "seconds"), parts, strict=True)))
+        return replace(
+            self,
+            indices=self.indices[mask],
+            spans=self.spans[mask],
+            seconds=self.seconds[mask],
+        )
 
 
 def steady_steps(

@@ -45,7 +45,7 @@ class Timer:
     def key_regex(self) -> str:
         """Regex of the timer in a JSON of fields; group 1 is the value."""
         key = re.escape(self.timer).replace("\\ ", " ")
-        return rf'"{key}": "?(-?[\d.]+(?:[eE][-+]?\d+)?)"?[,}}]'
+        return rf'"{key}": "?(-?[0-9.]+(?:[eE][-+]?[0-9]+)?)"?[,}}]'
 
 
 @lru_cache(maxsize=64)
@@ -78,13 +78,11 @@ def timer_readings(
     found: dict[str, list[Reading]] = {}
     for (phase_timers,), runs in declared.group_by("phase_timers", maintain_order=True):
         timers = timers_of_format(str(phase_timers))
-        ids = pl.col("run_id").is_in(runs["run_id"].implode())
-        printed = _printed(tables, ids, timers)
+        printed = _printed(tables, runs["run_id"], timers)
         if printed.is_empty():
             continue
         by_step = (
-            _measured(printed, timers)
-            .with_columns(run_id=pl.col("run_id").replace(lead_of))
+            printed.with_columns(run_id=pl.col("run_id").replace(lead_of))
             .group_by("run_id", "timer", "step")
             .agg(pl.col("seconds").mean())
             .sort("run_id", "timer", "step")
@@ -100,25 +98,51 @@ def timer_readings(
 
 
 def _printed(
-    tables: Mapping[str, pl.DataFrame], ids: pl.Expr, timers: tuple[Timer, ...]
+    tables: Mapping[str, pl.DataFrame], run_ids: pl.Series, timers: tuple[Timer, ...]
 ) -> pl.DataFrame:
-    """Return run_id, line, step, timer (its index) and seconds of every print."""
-    steps = tables["steps"].filter(ids)
-    own = steps.filter(pl.col("extra").is_not_null()).select("run_id", "line", "step", text="extra")
-    frames = _values(own, {i: timer.key_regex for i, timer in enumerate(timers)}, timers)
-    events = tables["events"].filter(ids, pl.col("kind") == "timers")
-    if events.is_empty():
-        return pl.concat(frames) if frames else pl.DataFrame()
-    whole = pl.when(pl.col("text").str.len_chars() < MAX_EVENT_TEXT)
-    texts = events.select("run_id", "line", text=whole.then(pl.col("text") + " ").otherwise("text"))
-    keys = events.select("run_id", "line", text="extra").drop_nulls("text")
-    lines = [
-        *_values(texts, {i: t.text for i, t in enumerate(timers) if t.text is not None}, timers),
-        *_values(keys, {i: t.key_regex for i, t in enumerate(timers) if t.text is None}, timers),
-    ]
-    if lines:
-        frames.append(_with_steps(pl.concat(lines), steps, timers))
+    """Return run_id, line, step, timer (its index) and seconds of every print.
+
+    A run's later groups of timers are not read if an earlier one times computation.
+    """
+    ids = pl.col("run_id").is_in(run_ids.implode())
+    steps, texts, keys = _lines(tables, ids)
+    frames: list[pl.DataFrame] = []
+    for group in dict.fromkeys(timer.group for timer in timers):
+        members = {i: timer for i, timer in enumerate(timers) if timer.group == group}
+        of_keys = {i: timer.key_regex for i, timer in members.items()}
+        of_texts = {i: timer.text for i, timer in members.items() if timer.text is not None}
+        only_keys = {i: regex for i, regex in of_keys.items() if i not in of_texts}
+        lines = [*_values(texts, of_texts, timers), *_values(keys, only_keys, timers)]
+        found = _values(steps, of_keys, timers)
+        if lines:
+            found.append(_with_steps(pl.concat(lines), tables["steps"].filter(ids), timers))
+        if not found:
+            continue
+        frames.append(_measured(pl.concat(found), timers))
+        compute = [i for i, timer in members.items() if timer.phase in COMPUTE_PHASES]
+        done = frames[-1].filter(pl.col("timer").is_in(compute))["run_id"].unique()
+        others = ~pl.col("run_id").is_in(done.implode())
+        steps, texts, keys = (part.filter(others) for part in (steps, texts, keys))
     return pl.concat(frames) if frames else pl.DataFrame()
+
+
+def _lines(
+    tables: Mapping[str, pl.DataFrame], ids: pl.Expr
+) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame]:
+    """Return the fields of step lines, the texts of `timers` events, and their fields.
+
+    Columns are run_id, line, text, the text's `shape` without digits, and step for step lines.
+    """
+    steps = tables["steps"].filter(ids, pl.col("extra").is_not_null())
+    events = tables["events"].filter(ids, pl.col("kind") == "timers")
+    text = pl.col("text")
+    whole = pl.when(text.str.len_chars() < MAX_EVENT_TEXT).then(text + " ").otherwise(text)
+    shape = text.str.replace_all(r"[0-9][0-9.]*", "0").cast(pl.Categorical)
+    return (
+        steps.select("run_id", "line", "step", text="extra").with_columns(shape=shape),
+        events.select("run_id", "line", text=whole).with_columns(shape=shape),
+        events.select("run_id", "line", text="extra").drop_nulls().with_columns(shape=shape),
+    )
 
 
 def _values(
@@ -126,26 +150,25 @@ def _values(
 ) -> list[pl.DataFrame]:
     """Return the values of the timers in some lines, a frame per timer.
 
-    Columns are those of lines without the text, timer and seconds. Lines that are equal but for
-    their digits are searched once. regexes: by index of the timer
+    Columns are those of lines without text and shape, with timer and seconds. Lines that are equal
+    but for their digits are searched once. regexes: by index of the timer
     """
     if lines.is_empty() or not regexes:
         return []
-    lines = lines.with_columns(shape=pl.col("text").str.replace_all(r"\d[\d.]*", "0"))
-    shapes = lines.select("shape").unique()
-    named = {(timers[i].group, timers[i].timer): regex for i, regex in regexes.items()}
+    shapes = lines.select("shape").unique().with_columns(text=pl.col("shape").cast(pl.String))
+    named = {timers[i].timer: regex for i, regex in regexes.items()}
     found = []
     for i, regex in regexes.items():
-        group, beside = timers[i].group, timers[i].beside
-        has = pl.col("shape").str.contains(regex)
+        beside = timers[i].beside
+        has = pl.col("text").str.contains(regex)
         if beside is not None:
-            has &= pl.col("shape").str.contains(named[group, beside])
-        having = shapes.filter(has)
+            has &= pl.col("text").str.contains(named[beside])
+        having = shapes.filter(has)["shape"]
         if having.is_empty():
             continue
         printed = pl.col("text").str.extract(regex).cast(pl.Float64, strict=False)
         found.append(
-            lines.join(having, on="shape", how="semi", maintain_order="left")
+            lines.filter(pl.col("shape").is_in(having.implode()))
             .with_columns(timer=pl.lit(i, pl.Int64), seconds=printed * timers[i].factor)
             .drop("text", "shape")
         )

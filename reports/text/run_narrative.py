@@ -148,7 +148,7 @@ def phase_rows(row: MetricsRow) -> list[dict[str, str]]:
     return [
         {
             "phase": phase_label(each["phase"]),
-            "seconds": UNKNOWN if each["seconds"] is None else seconds_text(each["seconds"]),
+            "seconds": UNKNOWN if each["seconds"] is None else step_seconds(each["seconds"]),
             "share": UNKNOWN
             if each["share"] is None
             else percent(each["share"]) + SHARE_SCOPES[each["share_of"]],
@@ -160,6 +160,11 @@ def phase_rows(row: MetricsRow) -> list[dict[str, str]]:
 
 
 UNKNOWN: Final = "unknown"
+
+
+def step_seconds(seconds: float) -> str:
+    """Return a part of a step with four digits: 597.5 ms, 12.54 s."""
+    return f"{seconds:,.4g} s" if seconds >= 1 else f"{1e3 * seconds:.4g} ms"
 
 
 def whole_percent(share: float) -> str:

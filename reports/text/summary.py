@@ -31,6 +31,7 @@ from .run_narrative import (
     outcome_sentence,
     phase_rows,
     seconds_text,
+    step_seconds,
     time_rows,
     time_spent,
 )
@@ -405,7 +406,7 @@ def _phases(row: MetricsRow) -> str:
     if not rows:
         return ""
     step = row["phase_step_s"]
-    head = "Where a step's time goes" + (f": {seconds_text(step)} per step" if step else "")
+    head = "Where a step's time goes" + (f": {step_seconds(step)} per step" if step else "")
     table = render_frame(pl.DataFrame(rows), "table", PHASE_COLUMNS)
     return "\n".join([head, table, *(wrapped(f"- {note}") for note in row["phase_notes"] or [])])
 

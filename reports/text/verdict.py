@@ -28,7 +28,7 @@ from fairmfu.metrics.compare.repeated_runs import (
     speed_ratio,
 )
 from fairmfu.metrics.core.run_table import not_null
-from fairmfu.metrics.diagnosis.phase_gap import phase_gap
+from fairmfu.metrics.diagnosis.phase_gap import REST, phase_gap
 
 from .claims_text import (
     MIN_CAUSE_EFFECT,
@@ -38,7 +38,7 @@ from .claims_text import (
     logged_ratio,
     ratio_reasons,
 )
-from .run_narrative import phase_label, seconds_text
+from .run_narrative import phase_label, step_seconds
 from .runs_table import unique_names
 from .tabular import percent
 
@@ -183,16 +183,22 @@ def gap_sentence(slow: ComparisonRow, fast: ComparisonRow, style: Style = PLAIN_
     if gap is None or gap.gap_s <= 0 or gap.share <= 0:
         return ""
     most = "Most" if gap.share > MAJORITY else "The largest part"
-    per_step = f"{seconds_text(gap.seconds)} per step against {seconds_text(gap.baseline_seconds)}"
+    per_step = f"{step_seconds(gap.seconds)} per step against {step_seconds(gap.baseline_seconds)}"
     scaled = slow["tokens_per_gpu_step"] != fast["tokens_per_gpu_step"]
     equal = ", for equal tokens" if scaled else ""
+    share = "all" if gap.share >= MIN_WHOLE_GAP else percent(gap.share)
+    where = phase_label(gap.phase)
+    if gap.phase == REST:
+        where = f"outside of the timed phases ({join_words([*map(phase_label, gap.timed)])})"
     return (
         f"{most} of the gap between {style.name(fast)} and {style.name(slow)} is "
-        f"{phase_label(gap.phase)}: {per_step}{equal} ({percent(gap.share)} of the difference)."
+        f"{where}: {per_step}{equal} ({share} of the difference)."
     )
 
 
 MAJORITY: Final = 0.5
+MIN_WHOLE_GAP: Final = 0.995
+"""Least shares of a gap that are most of it, and all of it."""
 
 
 # --- one group ----------------------------------------------------------------------------

@@ -13,7 +13,7 @@ only the lines of its micro-steps have times.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from ..spec import PhaseTimer
@@ -21,40 +21,55 @@ from ..spec import PhaseTimer
 
 def text_timer(name: str) -> str:
     """Return the regex of a timer in `time (ms) | NAME: 1.23`; group 1 is the value."""
-    return rf"[|(,] *{name}: *(-?[\d.]+)[\s|)]"
+    return rf"[|(,] *{name}: *(-?[0-9.]+)[ |)]"
 
 
 def engine_timers(*, after_step: bool = False) -> tuple[PhaseTimer, ...]:
-    """Return the timers of DeepSpeed's engine.
+    """Return the timers of DeepSpeed's engine: of a step.
 
     after_step: true if the engine's own lines are the steps, so its timers come after them
     """
-
-    def timer(name: str, phase: str, **fields: Any) -> PhaseTimer:  # noqa: ANN401 - of a timer
-        defaults = {"group": "DeepSpeed", "pipelined_covers": "interval", "after_step": after_step}
-        return PhaseTimer(timer=name, phase=phase, text=text_timer(name), **{**defaults, **fields})
-
-    def breakdown(ending: str, **fields: Any) -> Iterator[PhaseTimer]:  # noqa: ANN401 - of timers
-        """Yield the timers of one line, under both names."""
-        step = f"step{ending}"
-        for forward, backward in (("fwd", "bwd"), ("forward", "backward")):
-            whole = f"{backward}{ending}"
-            yield timer(f"{forward}{ending}", "forward", beside=step, **fields)
-            yield timer(whole, "backward", beside=step, **fields)
-            parts = {"part_of": whole, "caveat": "overlapped", **fields}
-            yield timer(f"{backward}_allreduce{ending}", "collectives", beside=step, **parts)
-        yield timer(step, "optimizer", **fields)
-
+    common = {"group": "DeepSpeed", "pipelined_covers": "interval", "after_step": after_step}
+    transfers = ("pipe_send_output", "pipe_send_grad", "pipe_recv_input", "pipe_recv_grad")
     return (
-        *breakdown(""),
-        timer("optimizer_allgather", "collectives", part_of="step", pipelined_covers="step"),
-        timer("batch_input", "data", covers="interval"),
+        *_breakdown("", common),
+        _timer("optimizer_allgather", "collectives", common, part_of="step", pipelined_covers=None),
+        _timer("batch_input", "data", common, covers="interval"),
         *(
-            timer(name, "collectives", covers="interval", caveat="waits")
-            for name in ("pipe_send_output", "pipe_send_grad", "pipe_recv_input", "pipe_recv_grad")
+            _timer(name, "collectives", common, covers="interval", caveat="waits")
+            for name in transfers
         ),
-        *breakdown("_microstep", group="DeepSpeed, micro-steps", covers="micro_step"),
     )
+
+
+def micro_step_timers(*, after_step: bool = False) -> tuple[PhaseTimer, ...]:
+    """Return the timers of micro-steps, for logs whose timers of steps were reset.
+
+    after_step: as of engine_timers
+    """
+    common = {
+        "group": "DeepSpeed, micro-steps",
+        "covers": "micro_step",
+        "pipelined_covers": "interval",
+        "after_step": after_step,
+    }
+    return tuple(_breakdown("_microstep", common))
+
+
+def _timer(name: str, phase: str, common: Mapping[str, Any], **fields: Any) -> PhaseTimer:  # noqa: ANN401 - of a timer
+    return PhaseTimer(timer=name, phase=phase, text=text_timer(name), **{**common, **fields})
+
+
+def _breakdown(ending: str, common: Mapping[str, Any]) -> Iterator[PhaseTimer]:
+    """Yield the timers of one line, under both names."""
+    step = f"step{ending}"
+    for forward, backward in (("fwd", "bwd"), ("forward", "backward")):
+        whole, reduction = f"{backward}{ending}", f"{backward}_allreduce{ending}"
+        parts = {"part_of": whole, "caveat": "overlapped"}
+        yield _timer(f"{forward}{ending}", "forward", common, beside=step)
+        yield _timer(whole, "backward", common, beside=step)
+        yield _timer(reduction, "collectives", common, beside=step, **parts)
+    yield _timer(step, "optimizer", common)
 
 
 _MONITORED: Final = "elapsed_time_ms_"

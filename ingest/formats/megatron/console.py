@@ -20,7 +20,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from ..deepspeed.phases import engine_timers
+from ..deepspeed.phases import engine_timers, micro_step_timers
 from ..spec import (
     GIB,
     MS,
@@ -480,7 +480,7 @@ _DEEPSPEED_TELLS: Final = dict.fromkeys(
 MEGATRON_DEEPSPEED: Final = LogFormat(
     name="megatron-deepspeed",
     engine_below="deepspeed",
-    phase_timers=(*engine_timers(), *MEGATRON_TIMERS),
+    phase_timers=(*engine_timers(), *MEGATRON_TIMERS, *micro_step_timers()),
     framework="deepspeed",
     framework_unsaid="megatron",
     versions="Microsoft 2021-2025, bigscience 2021-2023, ALCF and other forks 2024-2025",

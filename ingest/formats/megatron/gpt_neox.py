@@ -18,7 +18,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from ..deepspeed.phases import engine_timers
+from ..deepspeed.phases import engine_timers, micro_step_timers
 from ..spec import MS, PERCENT, ColumnTarget, EventLine, FactBlock, FactLine, LogFormat, StepLine
 from .console import EVENT_LINES, FACT_LINES, FIELD_PAIR, MEGATRON_STAMP, stated_facts
 from .phases import MEGATRON_TIMERS
@@ -168,7 +168,7 @@ def _complete(row: dict[str, Any], printed: Mapping[str, str]) -> None:
 
 GPT_NEOX: Final = LogFormat(
     name="gpt-neox",
-    phase_timers=(*engine_timers(), *MEGATRON_TIMERS),
+    phase_timers=(*engine_timers(), *MEGATRON_TIMERS, *micro_step_timers()),
     framework="deepspeed",
     versions="2021-2025",
     signature=r"samples/sec: [\d.]+ \| iteration +\d+ */ *\d+ \|",

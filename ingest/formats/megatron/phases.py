@@ -68,7 +68,7 @@ def _timers(names: Mapping[str, Mapping[str, str]], **common: Any) -> tuple[Phas
 def _over_ranks(names: Mapping[str, Mapping[str, str]]) -> tuple[PhaseTimer, ...]:
     """Return timers printed as the shortest and longest time over ranks: the longest."""
     texts = {
-        name: {**fields, "text": rf"(?:^|[^\w/-]){name} \.{{2,}}: \([\d.]+, ([\d.]+)\)"}
+        name: {**fields, "text": rf"(?:^|[^A-Za-z/-]){name} \.\.+: \([0-9.]+, ([0-9.]+)\)"}
         for name, fields in names.items()
     }
     return _timers(texts, group="Megatron since 2022", caveat="max_over_ranks")

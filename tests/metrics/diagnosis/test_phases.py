@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from math import fsum
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import polars as pl
 import pytest
@@ -17,11 +17,13 @@ from fairmfu.ingest.core.errors import FairmfuError
 from fairmfu.ingest.core.schema import PHASES, TIMED_PHASES, TIMER_CAVEATS, TIMER_SPANS
 from fairmfu.ingest.formats.registry import BUILT_IN_FORMATS
 from fairmfu.metrics import analyse
+from fairmfu.metrics.compare.comparison_row import ComparisonRow
 from fairmfu.metrics.core.run_table import MetricsRow, metrics_rows
 from fairmfu.metrics.diagnosis import messages
 from fairmfu.metrics.diagnosis.phase_gap import phase_gap
 from fairmfu.metrics.diagnosis.phases import CAVEAT_MESSAGES, MAX_TIMER_ROUNDING_S
 from fairmfu.metrics.diagnosis.timer_readings import timers_of_format
+from fairmfu.reports.text.verdict import gap_sentence
 from tests.support.effort import THOROUGH, every_log, sampled
 from tests.support.folders import ROOT
 from tests.tools.corpus import CORPUS, GENERATED
@@ -345,12 +347,37 @@ def test_the_phase_of_the_gap_is_named(tmp_path: Path) -> None:
     assert gap.share == pytest.approx(100 / 105)
 
 
+@pytest.mark.parametrize(
+    ("slow", "sentence"),
+    [
+        (
+            {"collectives": 130.0, "step_ms": 505.0},
+            "Most of the gap between a and b is collectives: 130 ms per step against 30 ms (95.2 % "
+            "of the difference).",
+        ),
+        (
+            {"step_ms": 505.0},
+            "Most of the gap between a and b is outside of the timed phases (data, forward, "
+            "backward, collectives and optimizer): 155 ms per step against 50 ms (all of the "
+            "difference).",
+        ),
+    ],
+)
+def test_the_sentence_on_a_gap(slow: dict[str, float], sentence: str, tmp_path: Path) -> None:
+    rows = [
+        cast(ComparisonRow, {**row_of(tmp_path, megatron_log(log, OF_2021)), "label": label})
+        for log, label in ((constant(), "a"), (constant(**slow), "b"))
+    ]
+    assert gap_sentence(rows[1], rows[0]) == sentence
+    assert gap_sentence(rows[0], rows[1]) == ""
+
+
 def test_phases_of_one_log_alone_are_rest(tmp_path: Path) -> None:
     fast = row_of(tmp_path, megatron_log(constant(), OF_2021))
     slow = row_of(tmp_path, megatron_log(constant(forward=310.0, step_ms=500.0), RANKS))
     gap = phase_gap(slow, fast)
     assert gap is not None
-    assert gap.phase == "rest"
+    assert (gap.phase, gap.timed) == ("rest", ("forward_backward", "collectives", "optimizer"))
     assert gap.gap_s == pytest.approx(0.1)
 
 
