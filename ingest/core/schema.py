@@ -193,6 +193,49 @@ class RunRow(TypedDict):
     times_elsewhere: Annotated[
         str | None, Described("for lines without times: where to find times, or why there are none")
     ]
+    phase_timers: Annotated[
+        str | None,
+        Described("JSON: its printed timers, and the phase of a step that each measures"),
+    ]
+
+
+PHASES: Final[Mapping[str, str]] = {
+    "data": "fetching the batch, as far as the step waits for it",
+    "forward": "forward pass",
+    "backward": "backward pass, with collectives that overlap with it",
+    "forward_backward": "forward and backward pass, where the log times them together",
+    "collectives": "communication between ranks that the log times apart, with its waits",
+    "optimizer": "optimizer step, without collectives that the log times apart",
+    "rest": "step time outside all of these",
+    "checkpoint": "saving checkpoints, beside steady steps",
+    "evaluation": "evaluation, beside steady steps",
+}
+"""Phases of a training step, in the order of tables. The last two lie beside steady steps."""
+
+TIMED_PHASES: Final = (
+    "data",
+    "forward",
+    "backward",
+    "forward_backward",
+    "collectives",
+    "optimizer",
+)
+"""Phases that timers of a step can measure."""
+
+TIMER_SPANS: Final[Mapping[str, str]] = {
+    "step": "one step, or the mean of the steps since the last print",
+    "interval": "the sum of the steps since the last step line",
+    "micro_step": "one micro-step of the gradient accumulation",
+}
+"""Time spans that one printed value of a timer can cover."""
+
+TIMER_CAVEATS: Final[Mapping[str, str]] = {
+    "host_time": "a time of the host, which runs ahead of the GPU",
+    "max_over_ranks": "the longest time over the ranks, each timer from another rank",
+    "overlapped": "collectives that overlap with another phase count as that phase",
+    "waits": "includes waiting for other ranks",
+}
+"""Properties of a timer that its reader must know."""
 
 
 QUIRKS: Final[Mapping[str, str]] = {
@@ -304,7 +347,7 @@ TABLES: Final[dict[str, dict[str, Column]]] = {
 
 
 LATER_COLUMNS: Final[Mapping[str, tuple[str, ...]]] = {
-    "runs": ("quirks", "engine_below", "times_elsewhere"),
+    "runs": ("quirks", "engine_below", "times_elsewhere", "phase_timers"),
     "sources": ("reading", "forced", *READING_COSTS),
     "facts": ("text",),
     "steps": ("consumed_non_padding",),

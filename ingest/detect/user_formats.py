@@ -21,7 +21,15 @@ from pathlib import Path
 from typing import Any, Final
 
 from ..core.errors import FactError, FormatFileError
-from ..core.schema import EVENT_KINDS, FACT_NAMES, QUIRKS, STEP_COLUMNS
+from ..core.schema import (
+    EVENT_KINDS,
+    FACT_NAMES,
+    QUIRKS,
+    STEP_COLUMNS,
+    TIMED_PHASES,
+    TIMER_CAVEATS,
+    TIMER_SPANS,
+)
 from ..core.toml_reader import TomlTable, list_choices, raise_problems, read_toml, suggest_or_list
 from ..decode.line_reader import NumberedLine
 from ..decode.text_cleaning import Cleaner
@@ -40,6 +48,7 @@ from ..formats.spec import (
     EventLine,
     FactLine,
     LogFormat,
+    PhaseTimer,
     StepLine,
 )
 from ..parse.line_parser import parse_lines
@@ -191,6 +200,8 @@ def _fields(top: _Table, old: LogFormat | None, file: str) -> dict[str, Any]:
     values["quirks"] = _words(top, "quirks", tuple(QUIRKS))
     values["timer_stopped_once_with"] = _words(top, "timer_stopped_once_with", tuple(FACT_NAMES))
     values["implies"] = _implied(top)
+    values["phase_timers"] = [_phase_timer(table) for table in top.tables("phase_timers")]
+    _check_timers(top, values["phase_timers"], old)
     values["steps"] = [_step(table, file) for table in top.tables("steps")]
     values["facts"] = [_fact(table, file) for table in top.tables("facts")]
     values["events"] = [_event(table, file) for table in top.tables("events")]
@@ -211,7 +222,7 @@ def _beside(top: _Table, old: LogFormat, values: dict[str, Any]) -> dict[str, An
             values[key] = f"(?:{values[key]})|(?:{old_pattern})"
             if wrong := _does_not_compile(values[key]):
                 top.add_problem(key, f"cannot be combined with that of {old.name}: {wrong}")
-    for key in ("steps", "facts", "events"):
+    for key in ("steps", "facts", "events", "phase_timers"):
         values[key] = (*values.get(key, ()), *getattr(old, key))
     values["implies"] = {**old.implies, **values.get("implies", {})}
     return values
@@ -322,6 +333,36 @@ def _fact(table: _Table, file: str) -> FactLine:
         factors=factors,
         inferred=inferred or None,
     )
+
+
+def _phase_timer(table: _Table) -> PhaseTimer:
+    """Return a timer of a step's phase: a group without a column."""
+    table.only({*_names(PhaseTimer), "unit"} - CODE_ONLY_TIMER_KEYS)
+    table.require("timer", "phase")
+    choices = {"phase": TIMED_PHASES, "covers": TIMER_SPANS, "caveat": TIMER_CAVEATS}
+    words = {key: _choice(table, key, tuple(of)) for key, of in choices.items()}
+    texts = {key: table.take(key, str, "") for key in ("timer", "part_of", "beside", "group")}
+    return PhaseTimer(
+        **{"phase": "", "timer": "", **{key: of for key, of in (words | texts).items() if of}},
+        factor=_factor(table, "unit", table.values.get("unit", "s"), "s"),
+        after_step=table.take("after_step", bool, False),  # noqa: FBT003 - the default
+    )
+
+
+def _check_timers(top: _Table, timers: Sequence[PhaseTimer], old: LogFormat | None) -> None:
+    """Add a problem if a timer names another one that the format does not have."""
+    names = [timer.timer for timer in (*timers, *(old.phase_timers if old else ()))]
+    for number, timer in enumerate(timers, start=1):
+        for key, name in (("part_of", timer.part_of), ("beside", timer.beside)):
+            if name is not None and name not in names:
+                place = f"[[phase_timers]] {number}, {key}"
+                top.add_problem(
+                    place, f"no timer is called {name!r}. {suggest_or_list(name, names)}"
+                )
+
+
+CODE_ONLY_TIMER_KEYS: Final = frozenset({"text", "pipelined_covers", "factor"})
+"""Fields of a PhaseTimer only available to code; `unit` gives a user's factor."""
 
 
 def _event(table: _Table, file: str) -> EventLine:

@@ -482,6 +482,7 @@ def _run(
         "quirks": list(primary.quirks),
         "engine_below": primary.engine_below,
         "times_elsewhere": primary.times_elsewhere,
+        "phase_timers": primary.stored_value("phase_timers"),
     }
 
 

@@ -10,8 +10,9 @@ import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from decimal import Decimal
+from functools import lru_cache
 from typing import Any, Final, Literal
 
 from .launch_view import FinishLaunch, InferSizes
@@ -337,6 +338,42 @@ class CompanionFile:
     within: str | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PhaseTimer:
+    """A printed timer, and the phase of a step that it measures.
+
+    timer: its printed name: a key in `extra` of step lines or of `timers` events
+    text: regex of the timer in an event's text, for event lines without fields; group 1 is the value
+    phase: one of schema.TIMED_PHASES
+    factor: to seconds
+    group: timers of one group measure different parts of the same step. If a log has timers of
+        several groups, the first group in the format's order counts
+    part_of: timer of the group that contains this one
+    beside: timer on the same line, where two groups print the same name
+    covers: one of schema.TIMER_SPANS; pipelined_covers: the same under a pipeline engine
+    after_step: printed after the step line of its step, not before
+    caveat: one of schema.TIMER_CAVEATS
+    """
+
+    timer: str
+    phase: str
+    text: str | None = None
+    factor: float = MS
+    group: str = "step"
+    part_of: str | None = None
+    beside: str | None = None
+    covers: str = "step"
+    pipelined_covers: str | None = None
+    after_step: bool = False
+    caveat: str | None = None
+
+
+@lru_cache(maxsize=256)
+def stored_phase_timers(timers: tuple[PhaseTimer, ...]) -> str | None:
+    """Return timers as the JSON of the column runs.phase_timers; None without timers."""
+    return json.dumps([asdict(timer) for timer in timers]) if timers else None
+
+
 WANDB_CONFIG_NAMES: Final = ("config.yaml", "wandb/run-*/files/config.yaml")
 """Paths of the config that Weights & Biases stores for a run of any framework."""
 
@@ -408,6 +445,7 @@ class LogFormat:
     quirks: habits of the logs that change the meaning of figures (core.schema.QUIRKS)
     engine_below: the framework whose engine may train below and print lines of its own
     times_elsewhere: for lines that may lack times: where to find some, or why there are none
+    phase_timers: printed timers of a step's phases
     timer_stopped_once_with: facts of trainers that stop the engine's timer once a step, so a step
         has one micro-step by the timer's count
     finish: settles facts that need the whole launch, also as a companion
@@ -455,6 +493,13 @@ class LogFormat:
     quirks: Sequence[str] = ()
     engine_below: str | None = None
     times_elsewhere: str | None = None
+    phase_timers: Sequence[PhaseTimer] = ()
     timer_stopped_once_with: Sequence[str] = ()
     finish: FinishLaunch | None = None
     infer_sizes: InferSizes | None = None
+
+    def stored_value(self, column: str) -> Any:  # noqa: ANN401 - of any column
+        """Return the value of this format for a column of `runs` with the name of a field."""
+        if column == "phase_timers":
+            return stored_phase_timers(tuple(self.phase_timers))
+        return getattr(self, column)

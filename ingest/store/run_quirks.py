@@ -21,7 +21,10 @@ def with_quirks(runs: pl.DataFrame) -> pl.DataFrame:
     Runs of user-defined formats, which have other names, keep their stored values.
     """
     current = pl.DataFrame(
-        [{"log_format": f.name, **{c: getattr(f, c) for c in COLUMNS}} for f in BUILT_IN_FORMATS],
+        [
+            {"log_format": f.name, **{c: f.stored_value(c) for c in COLUMNS}}
+            for f in BUILT_IN_FORMATS
+        ],
         schema={"log_format": pl.String, **{name: RUN_COLUMNS[name].dtype for name in COLUMNS}},
     ).with_columns(built_in=True)
     joined = runs.join(current, on="log_format", how="left", suffix="_now", maintain_order="left")

@@ -60,6 +60,21 @@ class PauseLevel(TypedDict):
     share: float
 
 
+class PhaseTime(TypedDict):
+    """Time of one phase of a step (ingest.core.schema.PHASES).
+
+    seconds: per step; null if unknown. share: of the step time, or of the wall time of the run
+    (share_of: step or wall). windows: windows measured. source: timers, with `-` for parts
+    """
+
+    phase: str
+    seconds: float | None
+    share: float | None
+    share_of: str
+    windows: int
+    source: str
+
+
 class SetupColumns(TypedDict):
     """Identity and settings of a run."""
 
@@ -224,6 +239,10 @@ class CourseColumns(TypedDict):
     slowest_rank: str | None
     slowest_share: float | None
     bound: str | None
+    phases: list[PhaseTime] | None
+    phase_step_s: float | None
+    phase_notes: list[str] | None
+    phase_note_kinds: list[str] | None
 
 
 class MetricsRow(

@@ -194,6 +194,15 @@ METRIC_MEANINGS: Final[dict[str, tuple[str, str]]] = {
     "slowest_rank": ("", "rank with the longest time, as printed"),
     "slowest_share": ("", "share of the steps in which that rank was slowest"),
     "bound": ("", "data if data_share is above 0.1, otherwise compute"),
+    # phases of a step
+    "phases": (
+        "",
+        "where a step's time goes: phase, seconds per step, share, share_of (step or wall), "
+        "windows, source; null if the log times no phase",
+    ),
+    "phase_step_s": ("s", "step time of phases: phases and rest add up to it"),
+    "phase_notes": ("", "messages about the timers behind phases"),
+    "phase_note_kinds": ("", "identifier of each of phase_notes"),
 }
 """Unit and meaning of columns of METRICS (metrics.core.run_table)."""
 

@@ -18,6 +18,9 @@ from ..audit import sanity_checks
 from ..audit.formula_checks import FigureLines
 from ..core.impossible_values import refuse_impossible
 from ..core.messages import Message
+from ..core.run_arrays import RunArrays
+from ..diagnosis.phases import PhaseTable, phase_table
+from ..diagnosis.timer_readings import Reading, timer_readings
 from ..runs import same_run
 from ..runs.goodput import goodput
 from ..runs.resume_chains import link_resumes
@@ -145,6 +148,39 @@ class MeasuredRuns:
         """Comparison of the ranks of a run, by run_id."""
         compared = rank_skew.compare_ranks(self.tables["steps"], self.rank_times)
         return compared.rows_by_key("run_id", named=True, unique=True)
+
+    # -- diagnosis ---------------------------------------------------------------------------
+
+    @cached_property
+    def timer_readings(self) -> Mapping[str, list[Reading]]:
+        """Values of printed timers, by run_id: `timer_readings.timer_readings`."""
+        lead_of = {
+            member["run_id"]: lead
+            for lead, members in self.merged.members.items()
+            for member in members
+        }
+        return timer_readings(self.by_source, lead_of)
+
+    @cached_property
+    def windows_of_run(self) -> Mapping[str, RunArrays]:
+        """Windows as arrays, by run_id."""
+        return RunArrays(self.windows).by_run()
+
+    @cached_property
+    def typed_facts_of_run(self) -> Mapping[str, dict[str, Any]]:
+        """Resolved facts as typed values, by run_id."""
+        return self.facts.rows_by_key("run_id", named=True, unique=True)
+
+    def phases(self, run: RunRow) -> PhaseTable:
+        """Return the phases of a step of one run."""
+        run_id = run["run_id"]
+        return phase_table(
+            self.windows_of_run.get(run_id),
+            run,
+            self.rate_of_run[run_id],
+            self.timer_readings.get(run_id, []),
+            self.typed_facts_of_run.get(run_id, {}),
+        )
 
     # -- the log's own figures --------------------------------------------------------------
 

@@ -17,6 +17,7 @@ from ..audit.formula_checks import FigureLines, FormulaFacts, formula_facts_of
 from ..core.messages import Effect, Message, doubts_of
 from ..core.run_messages import OUTDATED_READING
 from ..core.run_table import METRICS, MetricsRow, value_of
+from ..diagnosis.phases import PhaseTable
 from ..formula.accelerators import Accelerator
 from ..formula.flops import FORMULA_VERSION
 from ..throughput import rank_skew, resolved_facts, throughput
@@ -95,11 +96,21 @@ def score_run(run: RunRow, measured: MeasuredRuns, overlay: Sequence[Accelerator
         *logged.era_date_warnings(audit, formula_facts),
     ]
     _split_messages(row, run_messages)
+    _set_phases(row, measured.phases(run))
     row["bound"] = rank_skew.bottleneck(row["data_share"])
     more = measured.chain_of_run.get(run_id, {}), measured.ranks_of_run.get(run_id, {})
     whole = {**row, **more[0], **more[1]}
     _check_finite(whole)
     return ScoredRun(whole, audit, audit.formula_facts or formula_facts, lines, inferred)
+
+
+def _set_phases(row: MetricsRow, table: PhaseTable) -> None:
+    """Fill the columns on phases of a step; null if the log times no phase."""
+    if not table.rows:
+        return
+    row["phases"], row["phase_step_s"] = table.rows, table.step_s
+    row["phase_notes"] = [str(note) for note in table.notes]
+    row["phase_note_kinds"] = [note.kind for note in table.notes]
 
 
 def _split_messages(row: MetricsRow, run_messages: Sequence[Message]) -> None:

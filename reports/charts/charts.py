@@ -15,7 +15,7 @@ from .comparison_charts import (
     scaling,
 )
 from .figure import VIEW, Figure, Spec, drawable
-from .run_charts import course, operators, ranks, step_times, time_lost
+from .run_charts import course, operators, phases, ranks, step_times, time_lost
 from .run_series import bin_windows, event_marks, step_time_histogram
 from .tooltips import TGS, run_cards
 from .waterfall import waterfall
@@ -39,6 +39,7 @@ __all__ = [
     "mfu_by_run",
     "operators",
     "other_tools_chart",
+    "phases",
     "ranks",
     "run_cards",
     "scaling",

@@ -14,7 +14,7 @@ from fairmfu.metrics.compare.comparison_row import ComparisonRow
 from fairmfu.metrics.core.run_table import MetricsRow
 from fairmfu.metrics.throughput.time_breakdown import START_UP, WARM_UP
 
-from ..text.run_narrative import seconds_text, time_rows
+from ..text.run_narrative import phase_label, phase_rows, seconds_text, time_rows
 from ..text.tabular import percent
 from ..text.verdict import count_noun
 from . import theme
@@ -701,6 +701,56 @@ def _time_lost() -> Spec:
     ]
     chart = alt.layer(*layers, encoding={"y": y, "tooltip": tips})
     return build_spec(chart.properties(width=420, height=alt.Step(ROW_HEIGHT - 4)), data="causes")
+
+
+def phases(row: ComparisonRow) -> Figure | None:
+    """Draw the time of a step by phase; None if the log times no phase."""
+    found = [each for each in row["phases"] or [] if each["seconds"] is not None]
+    if len(found) < MIN_DRAWN_PHASES:
+        return None
+    written = {each["phase"]: each for each in phase_rows(row)}
+    rows = [
+        {
+            "phase": phase_label(each["phase"]),
+            "seconds": chart_number(each["seconds"]),
+            "share": chart_number(each["share"]),
+            "share_of": {"step": "step time", "wall": "wall time"}[each["share_of"]],
+            "text": f"{said['seconds']}, {said['share']}",
+        }
+        for each in found
+        for said in [written[phase_label(each["phase"])]]
+    ]
+    return Figure(
+        kind="phases",
+        title=f"Where a step's time goes, {_name(row)}",
+        notes=("Seconds per step. Checkpoint and evaluation: their wall time over all steps.",),
+        description=f"Time of a training step in {count_noun(len(rows), 'phase')}.",
+        spec=_phases(),
+        datasets={"phases": rows},
+        params={},
+    )
+
+
+MIN_DRAWN_PHASES: Final = 2
+
+
+@cache
+def _phases() -> Spec:
+    tips = [
+        alt.Tooltip("phase:N"),
+        alt.Tooltip("seconds:Q", title="seconds per step", format=",.4~r"),
+        alt.Tooltip("share:Q", title="share", format=".2%"),
+        alt.Tooltip("share_of:N", title="of"),
+    ]
+    x = alt.X("seconds:Q", title="seconds per step", axis=alt.Axis(tickCount=6))
+    y = alt.Y("phase:N", sort=None, title=None, axis=alt.Axis(labelLimit=320))
+    base = alt.Chart(alt.NamedData("phases"))
+    layers = [
+        base.mark_bar(height=13, color=theme.ACCENT).encode(x),
+        base.mark_text(align="left", dx=6).encode(x, alt.Text("text:N")),
+    ]
+    chart = alt.layer(*layers, encoding={"y": y, "tooltip": tips})
+    return build_spec(chart.properties(width=420, height=alt.Step(ROW_HEIGHT - 4)), data="phases")
 
 
 def operators(operator_rows: Table) -> Figure | None:

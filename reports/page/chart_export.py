@@ -84,6 +84,12 @@ CHARTS: Final = (
         "a steady speed, and time lost to known causes",
     ),
     NamedChart(
+        "phases",
+        "one run",
+        "time of a step by phase: data, forward, backward, collectives, optimizer, rest",
+        "timers of a step's phases, or a data time",
+    ),
+    NamedChart(
         "operators",
         "one run",
         "share of each operator in the FLOPs per token",

@@ -144,6 +144,8 @@ FILTERS: Final[dict[str, Callable[..., object]]] = {
     "four_figures": four_figures,
     "plural": lambda count, noun: plural(noun, count),
     "seconds": run_narrative.seconds_text,
+    "phase": run_narrative.phase_label,
+    "step_seconds": run_narrative.step_seconds,
     "short_doubt": short_doubt,
     "units": keep_units_together,
 }

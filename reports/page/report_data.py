@@ -694,6 +694,7 @@ def _figures_of(row: ComparisonRow, run: Json, *, in_full: bool) -> dict[str, Fi
             "step_times": charts.step_times(run["step_times"], row),
             "ranks": charts.ranks(run["by_rank"], row),
             "time_lost": charts.time_lost(row),
+            "phases": charts.phases(row),
             "operators": charts.operators(run["operators"]),
             "waterfall": (
                 charts.waterfall(bridges[0], row["framework"], row["logged_formula"])

@@ -132,6 +132,41 @@ def time_rows(row: MetricsRow) -> list[dict[str, str]]:
     ]
 
 
+PHASE_LABELS: Final = {"forward_backward": "forward and backward"}
+"""Phases whose name is not their word."""
+
+SHARE_SCOPES: Final = {"step": "", "wall": " of wall time"}
+
+
+def phase_label(phase: str) -> str:
+    """Return a phase of a step in words."""
+    return PHASE_LABELS.get(phase, phase)
+
+
+def phase_rows(row: MetricsRow) -> list[dict[str, str]]:
+    """Return the phases of a step as texts."""
+    return [
+        {
+            "phase": phase_label(each["phase"]),
+            "seconds": UNKNOWN if each["seconds"] is None else step_seconds(each["seconds"]),
+            "share": UNKNOWN
+            if each["share"] is None
+            else percent(each["share"]) + SHARE_SCOPES[each["share_of"]],
+            "windows": f"{each['windows']:,}",
+            "source": each["source"],
+        }
+        for each in row["phases"] or []
+    ]
+
+
+UNKNOWN: Final = "unknown"
+
+
+def step_seconds(seconds: float) -> str:
+    """Return a part of a step with four digits: 597.5 ms, 12.54 s."""
+    return f"{seconds:,.4g} s" if seconds >= 1 else f"{1e3 * seconds:.4g} ms"
+
+
 def whole_percent(share: float) -> str:
     """Return 0.254 as 25 %."""
     return f"{100 * share:.0f} %"

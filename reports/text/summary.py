@@ -30,7 +30,9 @@ from .run_narrative import (
     confidence_text,
     end_to_end_words,
     goodput_words,
+    phase_rows,
     seconds_text,
+    step_seconds,
     time_rows,
     time_spent,
 )
@@ -281,6 +283,7 @@ def _explained(
         "\n".join(map(printable, diagnosis(row))),
         _formula(row),
         _time(row),
+        _phases(row),
         render_frame(operators, "table", OPERATOR_COLUMNS) if operators.height else "",
         _claims(row),
         _audit(row, analysis.audits[run_id]),
@@ -406,6 +409,26 @@ def _time(row: MetricsRow) -> str:
         "each cause"
     )
     return f"{head}\n" + render_frame(pl.DataFrame(rows), "table", TIME_COLUMNS)
+
+
+PHASE_COLUMNS: Final[Columns] = {
+    "phase": ("phase", str),
+    "seconds": ("per step", str),
+    "share": ("share", str),
+    "windows": ("windows", str),
+    "source": ("from", str),
+}
+
+
+def _phases(row: MetricsRow) -> str:
+    """Return the phases of a step, and what a reader must know of their timers."""
+    rows = phase_rows(row)
+    if not rows:
+        return ""
+    step = row["phase_step_s"]
+    head = "Where a step's time goes" + (f": {step_seconds(step)} per step" if step else "")
+    table = render_frame(pl.DataFrame(rows), "table", PHASE_COLUMNS)
+    return "\n".join([head, table, *(wrapped(f"- {note}") for note in row["phase_notes"] or [])])
 
 
 def _claims(row: MetricsRow) -> str:

@@ -28,6 +28,7 @@ from fairmfu.metrics.compare.repeated_runs import (
     speed_ratio,
 )
 from fairmfu.metrics.core.run_table import not_null
+from fairmfu.metrics.diagnosis.phase_gap import REST, phase_gap
 
 from .claims_text import (
     MIN_CAUSE_EFFECT,
@@ -37,7 +38,9 @@ from .claims_text import (
     logged_ratio,
     ratio_reasons,
 )
+from .run_narrative import phase_label, step_seconds
 from .runs_table import unique_names
+from .tabular import percent
 
 MAX_EQUAL_DIFFERENCE: Final = 0.005
 """Largest distance from 1 of a whole interval to call sides equally fast."""
@@ -130,6 +133,7 @@ def group_verdict(group: Sequence[ComparisonRow], style: Style = PLAIN_STYLE) ->
     """Return the verdict on one group of like-for-like runs."""
     speaker = _Speaker(group, style)
     notes = (
+        speaker.phases(),
         speaker.noise(),
         speaker.logs(),
         speaker.utilisation(),
@@ -164,10 +168,37 @@ def pair_verdict(
             f"{theirs:,.0f} tokens/s/GPU, {mine / theirs:.2f}x. This is the ratio of their MFU, "
             "not of their speed."
         )
+    if found.verdict == "same model":
+        slow, fast = sorted((run, other_run), key=lambda row: row["tgs"] or 0.0)
+        notes += [said] if (said := gap_sentence(slow, fast, style)) else []
     context = [words for words in found.context if not words.startswith(STATED_BY_SOME)]
     if context and found.verdict == "same model":
         notes.append(style.plain(f"Other differences: {'; '.join(context)}."))
     return Verdict("", says, tuple(notes))
+
+
+def gap_sentence(slow: ComparisonRow, fast: ComparisonRow, style: Style = PLAIN_STYLE) -> str:
+    """Return the phase that makes most of the gap between two runs; empty if unknown."""
+    gap = phase_gap(slow, fast)
+    if gap is None or gap.gap_s <= 0 or gap.share <= 0:
+        return ""
+    most = "Most" if gap.share > MAJORITY else "The largest part"
+    per_step = f"{step_seconds(gap.seconds)} per step against {step_seconds(gap.baseline_seconds)}"
+    scaled = slow["tokens_per_gpu_step"] != fast["tokens_per_gpu_step"]
+    equal = ", for equal tokens" if scaled else ""
+    share = "all" if gap.share >= MIN_WHOLE_GAP else percent(gap.share)
+    where = phase_label(gap.phase)
+    if gap.phase == REST:
+        where = f"outside of the timed phases ({join_words([*map(phase_label, gap.timed)])})"
+    return (
+        f"{most} of the gap between {style.name(fast)} and {style.name(slow)} is "
+        f"{where}: {per_step}{equal} ({share} of the difference)."
+    )
+
+
+MAJORITY: Final = 0.5
+MIN_WHOLE_GAP: Final = 0.995
+"""Least shares of a gap that are most of it, and all of it."""
 
 
 # --- one group ----------------------------------------------------------------------------
@@ -349,6 +380,13 @@ class _Speaker:
         return self._listed(among)
 
     # --- notes ---
+
+    def phases(self) -> str:
+        """Return the phase with most of the gap between the fastest and the slowest run."""
+        if not self.others or _within(self.gaps[-1]):
+            return ""
+        slow, fast = self.others[-1].rows[0], self.best.rows[0]
+        return gap_sentence(slow, fast, self.style)
 
     def noise(self) -> str:
         """Return a note on the noise between runs."""

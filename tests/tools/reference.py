@@ -22,7 +22,7 @@ import polars as pl
 
 from fairmfu.cli import CONTEXT_SETTINGS, main
 from fairmfu.ingest.core.errors import NoteKind
-from fairmfu.ingest.core.schema import EVENT_KINDS, FACT_NAMES, OUTCOMES, QUIRKS, TABLES
+from fairmfu.ingest.core.schema import EVENT_KINDS, FACT_NAMES, OUTCOMES, PHASES, QUIRKS, TABLES
 from fairmfu.ingest.formats.registry import BUILT_IN_FORMATS
 from fairmfu.ingest.formats.spec import StepLine
 from fairmfu.ingest.pipeline import ingest_run
@@ -332,6 +332,26 @@ PLACEHOLDER: Final = re.compile(r"\{[^}]*\}")
 # -- tables of the formula -------------------------------------------------------------------
 
 
+def phases() -> str:
+    """The phases of a step."""
+    return table([{"phase": name, "meaning": told} for name, told in PHASES.items()])
+
+
+def phase_timers() -> str:
+    """A row for each phase of each set of timers, with the printed names."""
+    named: dict[tuple[str, str], list[str]] = {}
+    for timer in dict.fromkeys(timer for one in BUILT_IN_FORMATS for timer in one.phase_timers):
+        part = f" (part of {timer.part_of})" if timer.part_of else ""
+        timers = named.setdefault((timer.group, timer.phase), [])
+        timers += [item for item in [f"{timer.timer}{part}"] if item not in timers]
+    return table(
+        [
+            {"timers of": group, "phase": phase, "names": ", ".join(timers)}
+            for (group, phase), timers in sorted(named.items(), key=lambda item: item[0][0])
+        ]
+    )
+
+
 def quirks() -> str:
     """Return what is true of some formats alone, and of which."""
     return table(
@@ -450,6 +470,8 @@ REGIONS: Final[dict[str, Callable[[], str]]] = {
     "outcomes": outcomes,
     "event-kinds": event_kinds,
     "quirks": quirks,
+    "phases": phases,
+    "phase-timers": phase_timers,
     "messages": messages,
     "errors": errors,
     "eras": eras,

@@ -42,6 +42,7 @@ from ..spec import (
     known_line,
 )
 from .engines import settle_engines
+from .phases import engine_timers, micro_step_timers
 from .shared_batches import infer_sizes
 
 DEEPSPEED_SOURCE: Final = "deepspeedai/DeepSpeed/deepspeed"
@@ -826,6 +827,7 @@ LAUNCH_START: Final = (
 DEEPSPEED: Final = LogFormat(
     name="deepspeed",
     quirks=("single_writer", "timer_of_steps"),
+    phase_timers=(*engine_timers(after_step=True), *micro_step_timers(after_step=True)),
     timer_stopped_once_with=("megatron_arguments",),
     finish=settle_engines,
     infer_sizes=infer_sizes,
@@ -862,6 +864,7 @@ DEEPSPEED: Final = LogFormat(
 
 DEEPSPEED_TIMERS: Final = LogFormat(
     name="deepspeed-timers",
+    phase_timers=(*engine_timers(), *micro_step_timers()),
     timer_stopped_once_with=("megatron_arguments",),
     finish=settle_engines,
     infer_sizes=infer_sizes,

@@ -29,6 +29,7 @@ from ..spec import (
     LogFormat,
     StepLine,
 )
+from .phases import MONITOR_TIMERS
 
 MONITOR_ENGINE_SOURCE: Final = "deepspeedai/DeepSpeed/deepspeed/runtime/engine.py@v0.16.9"
 MONITOR_PIPELINE_SOURCE: Final = "deepspeedai/DeepSpeed/deepspeed/runtime/pipe/engine.py@v0.16.9"
@@ -257,6 +258,7 @@ def _value_records(steps: _Steps, tag: str, rows: Sequence[_Row]) -> Iterator[tu
 DEEPSPEED_TENSORBOARD: Final = LogFormat(
     name="deepspeed-tensorboard",
     quirks=("first_step_stamped_at_end",),
+    phase_timers=MONITOR_TIMERS,
     framework="deepspeed",
     versions="engine 0.3 … 0.19, pipeline engine (monitor tensorboard)",
     signature=r'^\{"tag": "Train/Samples/(?:lr|train_loss|loss_scale|elapsed_time_ms_)'

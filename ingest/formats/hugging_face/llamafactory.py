@@ -14,6 +14,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
+from ..deepspeed.phases import engine_timers, micro_step_timers
 from ..spec import (
     GIB,
     JSON_PAIRS,
@@ -54,6 +55,7 @@ LLAMAFACTORY: Final = LogFormat(
     name="llamafactory",
     quirks=("tokens_of_processes",),
     engine_below="deepspeed",
+    phase_timers=(*engine_timers(), *micro_step_timers()),
     framework="transformers",
     versions="trainer_log.jsonl of LLaMA-Factory 0.5 … 0.9",
     signature=r'"current_steps": \d+, "total_steps": \d+, "loss": ',

@@ -13,6 +13,7 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Final
 
+from ..deepspeed.phases import engine_timers, micro_step_timers
 from ..spec import LIBRARY_PRECEDENCE, EventLine, FactLine, LogFormat, StepLine
 
 MLPERF_SOURCE: Final = "mlcommons/training/llama2_70b_lora/scripts/mlperf_logging_utils.py@00baefa"
@@ -56,6 +57,7 @@ def _key(key: str, fact: str) -> FactLine:
 MLPERF: Final = LogFormat(
     name="mlperf",
     engine_below="deepspeed",
+    phase_timers=(*engine_timers(), *micro_step_timers()),
     framework="transformers",
     versions="MLPerf Training 4.0 and later, llama2_70b_lora reference",
     signature=r':::MLLOG .*"key": "train_loss", .*"file": "(?:[^"]*/)?mlperf_logging_utils\.py"'

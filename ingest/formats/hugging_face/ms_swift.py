@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
+from ..deepspeed.phases import engine_timers, micro_step_timers
 from ..spec import JSON_PAIRS, LIBRARY_PRECEDENCE, EventLine, FactLine, LogFormat, StepLine
 from .trainer import (
     DICT_COLUMNS,
@@ -54,6 +55,7 @@ MS_SWIFT: Final = LogFormat(
     name="ms-swift",
     quirks=("tokens_of_processes",),
     engine_below="deepspeed",
+    phase_timers=(*engine_timers(), *micro_step_timers()),
     framework="transformers",
     versions="logging.jsonl of ms-swift 2 … 4, lines with global_step/max_steps or iteration",
     signature=rf'{_START}"loss": .*{_OF}\d+/',

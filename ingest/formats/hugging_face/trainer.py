@@ -41,6 +41,7 @@ from decimal import Decimal
 from itertools import chain
 from typing import Any, Final
 
+from ..deepspeed.phases import engine_timers, micro_step_timers
 from ..spec import (
     GIB,
     JSON_PAIRS,
@@ -461,6 +462,7 @@ HF_CONSOLE: Final = LogFormat(
     name="hf-trainer",
     quirks=("tokens_of_processes", "step_unsaid"),
     engine_below="deepspeed",
+    phase_timers=(*engine_timers(), *micro_step_timers()),
     times_elsewhere=TIMES_ELSEWHERE,
     framework="transformers",
     versions="transformers 3 … 5",

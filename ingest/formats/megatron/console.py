@@ -20,6 +20,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
+from ..deepspeed.phases import engine_timers, micro_step_timers
 from ..spec import (
     GIB,
     MS,
@@ -31,6 +32,7 @@ from ..spec import (
     LogFormat,
     StepLine,
 )
+from .phases import MEGATRON_TIMERS
 
 TRAINING_SOURCE: Final = "deepspeedai/Megatron-DeepSpeed/megatron/training.py@4efb479"
 ARGUMENTS_SOURCE: Final = "deepspeedai/Megatron-DeepSpeed/megatron/arguments.py@4efb479"
@@ -478,6 +480,7 @@ _DEEPSPEED_TELLS: Final = dict.fromkeys(
 MEGATRON_DEEPSPEED: Final = LogFormat(
     name="megatron-deepspeed",
     engine_below="deepspeed",
+    phase_timers=(*engine_timers(), *MEGATRON_TIMERS, *micro_step_timers()),
     framework="deepspeed",
     framework_unsaid="megatron",
     versions="Microsoft 2021-2025, bigscience 2021-2023, ALCF and other forks 2024-2025",

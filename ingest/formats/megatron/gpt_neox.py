@@ -18,8 +18,10 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from ..deepspeed.phases import engine_timers, micro_step_timers
 from ..spec import MS, PERCENT, ColumnTarget, EventLine, FactBlock, FactLine, LogFormat, StepLine
 from .console import EVENT_LINES, FACT_LINES, FIELD_PAIR, MEGATRON_STAMP, stated_facts
+from .phases import MEGATRON_TIMERS
 from .tensorboard import ITERATION_TIME, LM_LOSS, make_event_format, make_step_line
 
 LOGGING_SOURCE: Final = "EleutherAI/gpt-neox/megatron/logging.py@018b8a9 training_log"
@@ -166,6 +168,7 @@ def _complete(row: dict[str, Any], printed: Mapping[str, str]) -> None:
 
 GPT_NEOX: Final = LogFormat(
     name="gpt-neox",
+    phase_timers=(*engine_timers(), *MEGATRON_TIMERS, *micro_step_timers()),
     framework="deepspeed",
     versions="2021-2025",
     signature=r"samples/sec: [\d.]+ \| iteration +\d+ */ *\d+ \|",

@@ -20,7 +20,16 @@ import json
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
-from ..spec import JSON_PAIRS, MS, EventLine, FactLine, LogFormat, StepLine, parse_json_object
+from ..spec import (
+    JSON_PAIRS,
+    MS,
+    EventLine,
+    FactLine,
+    LogFormat,
+    PhaseTimer,
+    StepLine,
+    parse_json_object,
+)
 
 SPAN_TRAINER_SOURCE: Final = "pytorch/torchtitan/torchtitan/trainer.py@b5bcd76"
 LOGGER_SOURCE: Final = (
@@ -61,9 +70,19 @@ def _logged_step(record: dict[str, Any], spans: dict[str, float], scalars: dict[
     return json.dumps(kept | {"logged_step": {**scalars, "ms": spans}})
 
 
+def _span_timer(span: str, phase: str) -> PhaseTimer:
+    return PhaseTimer(
+        timer=f"ms.{span}", phase=phase, group="Torchtitan, spans", caveat="host_time"
+    )
+
+
 TORCHTITAN_SPANS: Final = LogFormat(
     name="torchtitan-spans",
     quirks=("rates_rounded", "accumulation_stated"),
+    phase_timers=(
+        _span_timer("fwd_bwd", "forward_backward"),
+        _span_timer("optim", "optimizer"),
+    ),
     framework="torchtitan",
     versions="2026-05 … 0.3.0",
     signature=r'"global_rank": \d+, .*"logger_name": "torchtitan\.',

@@ -31,6 +31,7 @@ from ..spec import (
     EventLine,
     FactLine,
     LogFormat,
+    PhaseTimer,
     StepLine,
     rate_restart_fields,
 )
@@ -116,6 +117,15 @@ TORCHTITAN_EVENTS: Final = LogFormat(
     quirks=(
         *("rates_rounded", "accumulation_stated", "first_step_stamped_at_end"),
         "claims_follow_rate",
+    ),
+    phase_timers=(
+        PhaseTimer(
+            timer="time_metrics/data_loading(s)",
+            phase="data",
+            group="Torchtitan, event files",
+            factor=1.0,
+            covers="micro_step",
+        ),
     ),
     framework="torchtitan",
     versions="2024-02 … 0.3.0",

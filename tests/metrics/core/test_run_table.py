@@ -94,6 +94,9 @@ Float64: rank_spread
 String: slowest_rank
 Float64: slowest_share
 String: bound
+List(PhaseTime): phases
+Float64: phase_step_s
+List(String): phase_notes phase_note_kinds
 """
 SUMMARY_COLUMNS = """
 String: run_id
@@ -168,7 +171,7 @@ Boolean: rate_excludes_data
 List(String): evidence
 Boolean: synthetic
 List(String): quirks
-String: engine_below times_elsewhere
+String: engine_below times_elsewhere phase_timers
 """
 POINT_COLUMNS = """
 String: series run_id name
@@ -238,6 +241,18 @@ DTYPES = {
     "List(TimeLost)": pl.List(
         pl.Struct(
             {"cause": pl.String, "windows": pl.Int64, "seconds": pl.Float64, "share": pl.Float64}
+        )
+    ),
+    "List(PhaseTime)": pl.List(
+        pl.Struct(
+            {
+                "phase": pl.String,
+                "seconds": pl.Float64,
+                "share": pl.Float64,
+                "share_of": pl.String,
+                "windows": pl.Int64,
+                "source": pl.String,
+            }
         )
     ),
 }

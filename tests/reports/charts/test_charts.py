@@ -108,6 +108,7 @@ def every(given):
         "step_times": charts.step_times(charts.step_time_histogram(given.windows, row), row),
         "ranks": charts.ranks(RANKS, row),
         "time_lost": charts.time_lost(row),
+        "phases": charts.phases(row),
         "operators": charts.operators(given.analysis.operators(row["run_id"])),
         **{f"waterfall, {n}": charts.waterfall(b, "xtuner", None) for n, b in BRIDGES.items()},
     }
@@ -130,6 +131,7 @@ EVERY = [
     "step_times",
     "ranks",
     "time_lost",
+    "phases",
     "operators",
     *(f"waterfall, {name}" for name in BRIDGES),
 ]

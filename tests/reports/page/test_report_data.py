@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from functools import cache
 from html.parser import HTMLParser
 
@@ -32,6 +33,7 @@ SCALES = {
     "%": 0.01,
     "k": 1e3,
     "M": 1e6,
+    "ms": 1e-3,
     "s": 1.0,
     "min": 60.0,
     "h": 3600.0,
@@ -176,6 +178,25 @@ def three():
         a_run("deepspeed", 5_838.0, facts={k: v for k, v in FACTS.items() if k != "model"}),
         a_run("deepspeed", 5_500.0, name="other", run_id="id-other"),
     )
+
+
+def test_phases_of_the_page_are_in_the_json():
+    """A phase of two words, a rest that is unknown, and a share of the wall time."""
+    told = three()
+    run = told.data["runs"]["id-xtuner"]
+    rows = [
+        {"phase": "forward_backward", "seconds": 12.5432, "share": 1.2, "share_of": "step"},
+        {"phase": "rest", "seconds": None, "share": None, "share_of": "step"},
+        {"phase": "evaluation", "seconds": 0.5, "share": 0.05, "share_of": "wall"},
+    ]
+    phases = [{**row, "windows": 1200, "source": "fb - comm"} for row in rows]
+    about = run | {"phases": phases, "phase_step_s": 10.5, "phase_notes": ["They overlap."]}
+    data = told.data | {"runs": told.data["runs"] | {"id-xtuner": about}}
+    content = replace(told, data=data, say=None)
+    wrong, seen = walk(html_report.render_page(content), report_json(content))
+    assert wrong == []
+    texts = [text for place, text in seen.shown if "id-xtuner.phase" in place]
+    assert {"10.5 s", "12.54 s", "500 ms", "1,200", "They overlap."} <= set(texts)
 
 
 def test_every_number_of_the_page_is_in_the_json():

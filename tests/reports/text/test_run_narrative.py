@@ -12,6 +12,7 @@ from fairmfu.reports.text.run_narrative import (
     end_to_end_words,
     goodput_words,
     outcome_sentence,
+    phase_rows,
     seconds_text,
     time_rows,
 )
@@ -95,3 +96,24 @@ def test_time_rows_are_all_of_the_wall_time() -> None:
 )
 def test_a_time_has_its_unit(seconds: float, text: str) -> None:
     assert seconds_text(seconds) == text
+
+
+PHASES = [
+    {"phase": "data", "seconds": 0.00125, "share": 0.01, "share_of": "step"},
+    {"phase": "forward_backward", "seconds": 12.5432, "share": 1.2, "share_of": "step"},
+    {"phase": "rest", "seconds": None, "share": None, "share_of": "step"},
+    {"phase": "evaluation", "seconds": 0.5, "share": 0.05, "share_of": "wall"},
+]
+
+
+def test_phases_are_rows_of_text() -> None:
+    phases = [{**each, "windows": 1200, "source": "fwd"} for each in PHASES]
+    rows = phase_rows(row(phases=phases))
+    assert [(r["phase"], r["seconds"], r["share"]) for r in rows] == [
+        ("data", "1.25 ms", "1.0 %"),
+        ("forward and backward", "12.54 s", "120.0 %"),
+        ("rest", "unknown", "unknown"),
+        ("evaluation", "500 ms", "5.0 % of wall time"),
+    ]
+    assert rows[0]["windows"] == "1,200"
+    assert phase_rows(row(phases=None)) == []

@@ -1,0 +1,1 @@
+"""Diagnosis of one run: where the time of a step goes."""
