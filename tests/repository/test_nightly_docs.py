@@ -72,7 +72,7 @@ def test_its_first_configuration_is_read(tmp_path: Path) -> None:
 
 def test_the_page_names_every_exit_code_of_the_command() -> None:
     told = set(re.findall(r"^\| (\d) \|", PAGE, re.MULTILINE))
-    assert told == {"0", "1", "2", "3", "4"}
+    assert told == {"0", "1", "2", "3", "4", "5"}
 
 
 # -- cron ------------------------------------------------------------------------------------
@@ -94,7 +94,7 @@ def test_a_crontab_has_five_fields_and_a_command(name: str) -> None:
     assert "fairmfu nightly" in command
 
 
-@pytest.mark.parametrize("code", [0, 3, 4, 1])
+@pytest.mark.parametrize("code", [0, 3, 4, 5, 1])
 def test_cron_mails_what_was_said_if_a_night_does_not_end_well(code: int, stub: Path) -> None:
     ((_, command),) = cron_lines("crontab")
     config = "/srv/perf/fairmfu.toml"
@@ -162,7 +162,7 @@ def steps() -> dict[str, dict[str, object]]:
     return {step["name"]: step for step in workflow["jobs"]["nightly"]["steps"]}
 
 
-@pytest.mark.parametrize(("code", "ends"), [(0, 0), (3, 3), (4, 0), (1, 1)])
+@pytest.mark.parametrize(("code", "ends"), [(0, 0), (3, 3), (4, 0), (5, 5), (1, 1)])
 def test_a_workflow_fails_on_regressions_and_failures_only(
     code: int, ends: int, steps: dict[str, dict[str, str]], stub: Path, tmp_path: Path
 ) -> None:
@@ -184,7 +184,7 @@ def test_a_workflow_shows_no_summary_of_an_earlier_night(
     steps: dict[str, dict[str, str]],
 ) -> None:
     for name in ("Summary", "Comment"):
-        codes = 'contains(fromJSON(\'["0", "3", "4"]\'), steps.nightly.outputs.code)'
+        codes = 'contains(fromJSON(\'["0", "3", "4", "5"]\'), steps.nightly.outputs.code)'
         assert codes in steps[name]["if"]
         assert '"$OUT/summary.md"' in steps[name]["run"]
     assert steps["Nightly"]["id"] == "nightly"
@@ -195,7 +195,7 @@ def test_a_workflow_shows_no_summary_of_an_earlier_night(
 # -- Slurm -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("code", [0, 3])
+@pytest.mark.parametrize("code", [0, 3, 5])
 def test_a_batch_job_ends_as_the_nightly_does(code: int, stub: Path, tmp_path: Path) -> None:
     bash = shutil.which("bash")
     if bash is None:
