@@ -178,6 +178,14 @@ def job_states(findings: Sequence[Finding]) -> dict[str, tuple[str, Finding]]:
     return states
 
 
+def urgent_first(digest: NightDigest, findings: Sequence[Finding]) -> list[NightSeries]:
+    """Return the series in the order of their worst finding, then of the digest."""
+    places: dict[str | None, int] = {}
+    for place, one in enumerate(findings):
+        places.setdefault(one.series, place)
+    return sorted(digest.series, key=lambda row: places.get(row["series"], len(findings)))
+
+
 # --- jobs that failed or are missing ------------------------------------------------------
 
 

@@ -25,7 +25,7 @@ from ..page.redaction import REDACTED
 from ..text.tabular import percent
 from ..text.verdict import count_noun
 from . import history_charts
-from .findings import Finding, find, job_states
+from .findings import Finding, find, job_states, urgent_first
 from .headline import brief_headline, headline
 from .night_report import (
     BAD_OUTCOMES,
@@ -281,7 +281,7 @@ def _night_view(digest: NightDigest) -> NightView:
         past=_changes(_past(digest), night),
         series=[
             _series(row, place, points.get(row["series"]), night.at, findings)
-            for place, row in enumerate(digest.series)
+            for place, row in enumerate(urgent_first(digest, findings))
         ],
         shared=digest.shared,
         pinned=any(row["baseline_tgs"] is not None for row in digest.series),

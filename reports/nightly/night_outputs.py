@@ -24,7 +24,7 @@ from ..text.markdown import MARKDOWN_STYLE, svg_name
 from ..text.tabular import for_xml
 from ..text.verdict import count_noun
 from . import history_charts
-from .findings import JOB_STATES, SILENT, Finding, exit_code, find, job_states
+from .findings import JOB_STATES, SILENT, Finding, exit_code, find, job_states, urgent_first
 from .headline import headline
 from .night_report import (
     SOURCE_FAILED,
@@ -168,7 +168,7 @@ def summary(night: Night) -> dict[str, Any]:
         "findings": [_finding(one) for one in findings],
         "regressions": [c for c in changes if c["kind"] == "regression"],
         "improvements": [c for c in changes if c["kind"] != "regression"],
-        "series": [_series(row, found, findings) for row in found.series],
+        "series": [_series(row, found, findings) for row in urgent_first(found, findings)],
         "runs": [_run(run) for run in found.runs],
         "unplaced": _records(night.unplaced.sort("name", "run_id")),
         "sources": _sources(night),
@@ -292,7 +292,7 @@ def junit(night: Night) -> str:
     """
     found = build_digest(night)
     findings = find(found)
-    cases = [_case(row, found, findings) for row in found.series]
+    cases = [_case(row, found, findings) for row in urgent_first(found, findings)]
     cases += [
         _error_case("fairmfu.jobs", one.job["label"], one.kind.identifier, _words(one))
         for one in findings

@@ -393,8 +393,8 @@ def _note_clock_setback(nights: pl.DataFrame, diary: _Diary) -> None:
         diary.note(
             f"The clock was set back: it shows {utc_now():%Y-%m-%d %H:%M} UTC, and the last report "
             f"is of {last:%Y-%m-%d %H:%M} UTC. Only logs without timestamps are affected: they are "
-            "ordered by this clock. A job is not reported as missing until the clock is past its last "
-            "run."
+            "ordered by this clock. A job is not reported as missing until the clock is past "
+            "its last run."
         )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import configparser
+import json
 import os
 import re
 import shutil
@@ -14,7 +15,9 @@ import yaml
 
 from fairmfu.ingest.facts.project_config import load_config
 from fairmfu.metrics.core.run_table import METRICS
+from fairmfu.reports.nightly.night_outputs import summary
 from tests.support.folders import ROOT
+from tests.support.told_nights import a_night, crashed, regression
 
 DOCS = ROOT / "docs"
 EXAMPLES = sorted(
@@ -190,6 +193,28 @@ def test_a_workflow_shows_no_summary_of_an_earlier_night(
     assert steps["Nightly"]["id"] == "nightly"
     for name in ("Report", "Series as tests"):
         assert steps[name]["if"] == "${{ !cancelled() }}"
+
+
+# -- jq --------------------------------------------------------------------------------------
+
+RECIPES = re.findall(r"^    (jq .*)$", (DOCS / "nightly-summary.md").read_text(), re.MULTILINE)
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_a_recipe_of_jq_fires_on_a_bad_night_alone(recipe: str, tmp_path: Path) -> None:
+    if shutil.which("jq") is None:
+        pytest.skip("no jq here")
+    said = {}
+    for name, night in (("bad", regression(runs=[crashed()])), ("good", a_night())):
+        (tmp_path / "summary.json").write_text(json.dumps(summary(night)))
+        done = subprocess.run(  # noqa: S603 - constants
+            ["/bin/sh", "-c", recipe], cwd=tmp_path, capture_output=True, text=True, check=True
+        )
+        said[name] = done.stdout
+    assert said["good"] == ""
+    assert "torchtitan" in said["bad"] or "titan-oom (out of memory)" in said["bad"]
+    if "findings" in recipe:
+        assert said["bad"].startswith("job-failed\ttitan-oom\tout of memory\t")
 
 
 # -- Slurm -----------------------------------------------------------------------------------
