@@ -970,7 +970,7 @@ def query(sql: str, store: Path, output: str) -> None:
 )
 @redact_option
 def nightly(paths: tuple[str, ...], config_file: Path | None, **options: Any) -> None:  # noqa: ANN401
-    r"""Read new logs, and report what became slower or faster.
+    r"""Read new logs, and report what failed, is missing, or became slower or faster.
 
     \b
     Example:

@@ -63,6 +63,19 @@ def job_name(path: Path) -> str:
     return ""
 
 
+def job_place(path: Path) -> str | None:
+    """Return what the logs of one job share: the folder above its name, and the name.
+
+    None if no part of the path names the job.
+    """
+    name = job_name(path)
+    if not name:
+        return None
+    parts = str(path).split("/")
+    above = max((n for n, part in enumerate(parts) if name in part), default=len(parts) - 1)
+    return "/".join([*parts[:above], name])
+
+
 def _undated(part: str) -> str:
     """Return a name without dates and the numbers of runs."""
     return re.sub(r"([-_.])[-_.]+", r"\1", _MOMENT.sub("", part)).strip(" -_.")

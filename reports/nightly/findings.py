@@ -12,20 +12,23 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from itertools import chain
-from typing import Final
+from typing import Final, cast
 
 import polars as pl
 
+from fairmfu.metrics.compare.change_points import MIN_POINTS
 from fairmfu.metrics.compare.rhythm import Silence, has_ended, overdue
 from fairmfu.metrics.core.run_table import value_of
 
 from ..text.run_narrative import OUTCOME_LABELS
 from ..text.verdict import count_noun
+from .jobs import succeeds
 from .night_report import (
     BAD_OUTCOMES,
     BASELINE,
     IMPROVEMENT,
     REGRESSION,
+    STATE_NEW,
     Night,
     NightChange,
     NightDigest,
@@ -111,7 +114,7 @@ class Finding:
     """Finding about a job or a log.
 
     job: names it in a sentence (a row with `label`); series: its key, if it has one
-    detail: why and where, such as `out of memory at step 40`
+    detail: why and where, such as `out of memory at step 40`; reason: of a job's silence
     since: time of the first run, or of the last one for a missing job; new: first told tonight
     days: without a run; evidence: the log's line, or figures; fix: what to do
     run_id: the run that shows it; change: of the history; row: of a suspect series
@@ -122,6 +125,7 @@ class Finding:
     job: Row
     series: str | None = None
     detail: str = ""
+    reason: str = ""
     since: datetime | None = None
     days: int | None = None
     new: bool = True
@@ -208,10 +212,8 @@ class JobRecords:
         by_job: dict[str, list[Row]] = defaultdict(list)
         for row in rows:
             by_job[row["series"] or row["job"] or row["run_id"]].append(row)
-        ended = set(digest.night.ended)
-        kept = {key: some for key, some in by_job.items() if some[-1]["job"] not in ended}
         newest = max(_starts(rows), default=None)
-        return cls(digest, kept, {run["run_id"] for run in digest.runs}, newest)
+        return cls(digest, by_job, {run["run_id"] for run in digest.runs}, newest)
 
     @property
     def now(self) -> datetime:
@@ -222,9 +224,12 @@ class JobRecords:
         """Count the jobs that have not ended, and those of tonight."""
         return sum(
             any(row["run_id"] in self.tonight for row in rows)
-            or not has_ended(_starts(rows), self.now)
+            or not (self._has_ended(rows) or self._goes_on(rows))
             for rows in self.rows.values()
         ) + len(self._never_seen())
+
+    def _has_ended(self, rows: Sequence[Row]) -> bool:
+        return rows[-1]["job"] in self.digest.night.ended or has_ended(_starts(rows), self.now)
 
     def findings(self) -> Iterator[Finding]:
         """Yield failed, stopped and missing jobs."""
@@ -235,6 +240,7 @@ class JobRecords:
                 yield from (self._finding(FAILED, row) for row in named)
             elif (one := self._of_job(rows)) is not None:
                 yield one
+            yield from self._changed_facts(rows)
         for name in self._never_seen():
             yield Finding(
                 kind=SILENT,
@@ -254,12 +260,39 @@ class JobRecords:
         stopped = last["outcome"] == "incomplete" and self._stopped(rows)
         if stopped and failure_key(last["run_id"]) not in self.digest.night.told:
             return self._finding(STOPPED, last)
+        if self._has_ended(rows) or self._goes_on(rows):
+            return None
         if silence is not None:
             return self._missing(last, silence)
         bad = last["outcome"] in BAD_OUTCOMES or stopped
-        if bad and not has_ended(_starts(rows), self.now):
+        if bad:
             return replace(self._finding(STILL_FAILED, last), new=False)
         return None
+
+    def _changed_facts(self, rows: Sequence[Row]) -> Iterator[Finding]:
+        """Yield the facts of a job that differ tonight from its series before."""
+        first, new = rows[0], rows[-1]["series"]
+        if first["run_id"] not in self.tonight or self.digest.night.number == 1 or new is None:
+            return
+        for before in self.rows.values():
+            if (old := before[-1]["series"]) is not None and succeeds(rows, before):
+                sides = (new.split(", "), old.split(", "))
+                gone, come = (
+                    ", ".join(part for part in one if part not in other) or "unknown"
+                    for one, other in (sides[::-1], sides)
+                )
+                yield Finding(
+                    kind=SETUP,
+                    job=self._label(first),
+                    series=new,
+                    detail=f"{gone} -> {come}; compared from now on with its own runs",
+                    since=first["at"],
+                    run_id=first["run_id"],
+                )
+
+    def _goes_on(self, rows: Sequence[Row]) -> bool:
+        """Return whether the job runs with other facts since."""
+        return any(succeeds(other, rows) for other in self.rows.values() if other is not rows)
 
     def _failed_tonight(self, row: Row) -> bool:
         return row["outcome"] in BAD_OUTCOMES and self._is_new(row)
@@ -296,11 +329,13 @@ class JobRecords:
 
     def _missing(self, row: Row, silence: Silence) -> Finding:
         bad = row["outcome"] in BAD_OUTCOMES
+        cause = f"{failure_cause(row)} {failure_place(row)}".strip()
         return Finding(
             kind=SILENT,
             job=self._label(row),
             series=row["series"],
-            detail=f"its last run failed: {failure_cause(row)} {failure_place(row)}" if bad else "",
+            detail=f"no run for {count_noun(silence.days, 'day')}",
+            reason=f"its last run failed: {cause}" if bad else "",
             since=silence.last,
             days=silence.days,
             new=silence.days <= max(1, silence.usual.days),
@@ -423,8 +458,47 @@ def _change(kind: FindingKind, change: NightChange, night: Night) -> Finding:
     )
 
 
+MIN_EARLY_DROP: Final = 0.05
+EARLY_DROP_INTERVALS: Final = 5
+MIN_RUNS_BEFORE_DROP: Final = 2
+"""Before the noise of a series is known, a run is provisionally slower than the median of earlier
+runs by MIN_EARLY_DROP and EARLY_DROP_INTERVALS of its own interval. At least MIN_RUNS_BEFORE_DROP
+runs are earlier.
+"""
+
+
+def _early_drop(points: pl.DataFrame) -> str:
+    """Return the drop of the last run of a short series; empty if it is not clear.
+
+    points: of one series, by time
+    """
+    before, last = points[:-1], points.row(-1, named=True)
+    if before.height < MIN_RUNS_BEFORE_DROP or None in (last["tgs_low"], last["tgs_high"]):
+        return ""
+    usual = before["tgs"].median()
+    drop = 1 - last["tgs"] / cast(float, usual)
+    half_width = (last["tgs_high"] - last["tgs_low"]) / 2 / last["tgs"]
+    if drop <= max(MIN_EARLY_DROP, EARLY_DROP_INTERVALS * half_width):
+        return ""
+    return f"last run {100 * drop:.1f} % below the median of its {before.height} earlier runs"
+
+
 def _provisional(digest: NightDigest) -> Iterator[Finding]:
+    """Yield drops of last runs that no second run, or no known noise, confirms yet."""
     for row in digest.series:
+        drop = ""
+        if row["state"] == STATE_NEW and row["ran"]:
+            drop = _early_drop(digest.night.points.filter(series=row["series"]).sort("at"))
+        if drop:
+            yield Finding(
+                kind=PROVISIONAL,
+                job=row,
+                series=row["series"],
+                detail=drop,
+                since=row["last_at"],
+                run_id=row["last_run"],
+                fix=f"{MIN_POINTS} runs are needed to confirm it.",
+            )
         if row["suspect"] and row["ran"] and (row["last_ratio"] or 1.0) < 1:
             yield Finding(
                 kind=PROVISIONAL,

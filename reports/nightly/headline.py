@@ -133,7 +133,7 @@ def _silence(finding: Finding) -> str:
 def _one_silent(finding: Finding, style: Style) -> str:
     if finding.days is None:
         return f"{style.name(finding.job)} is expected and has never run."
-    why = f" ({style.plain(finding.detail)})" if finding.detail else ""
+    why = f" ({style.plain(finding.reason)})" if finding.reason else ""
     return f"{style.name(finding.job)} has not run for {count_noun(finding.days, 'day')}{why}."
 
 
@@ -208,11 +208,18 @@ def _since(change: NightChange, slower: str, now: datetime) -> str:
 
 
 def _provisional(drops: Sequence[Finding], style: Style) -> str:
-    clauses = [
-        suspect_clause(one.row, style) if one.row is not None else style.plain(one.detail)
+    """Return suspect last runs, and clear drops of jobs with few runs."""
+    suspect = [suspect_clause(one.row, style) for one in drops if one.row is not None]
+    early = [
+        f"{style.name(one.job)}, {style.strong(style.plain(one.detail))}"
         for one in drops
+        if one.row is None
     ]
-    return f"Suspect until another run confirms it: {join_some(clauses)}." if clauses else ""
+    several = (
+        f"Suspect until another run confirms it: {join_some(suspect)}." if suspect else "",
+        f"Provisional, with fewer than {MIN_POINTS} runs: {join_some(early)}." if early else "",
+    )
+    return " ".join(sentence for sentence in several if sentence)
 
 
 def _improved(better: Sequence[Finding], now: datetime, style: Style) -> str:

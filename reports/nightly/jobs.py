@@ -6,8 +6,10 @@ belongs to the job by its facts or by the path of its log.
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from datetime import datetime
+from itertools import pairwise
 from typing import Any, Final
 
 import polars as pl
@@ -25,6 +27,7 @@ JOB_SCHEMA: Final = pl.Schema(
         "framework": TEXT,
         "at": TIMESTAMP,
         "path": TEXT,
+        "place": TEXT,
         "outcome": TEXT,
         "outcome_text": TEXT,
         "step_lines": INT,
@@ -35,6 +38,7 @@ JOB_SCHEMA: Final = pl.Schema(
 """A row per run.
 
 job: its name for people; series: null if the job has none; at: start, on the clock of this machine;
+place: what the logs of one job share (ingest.extract.run_names.job_place)
 step_lines: null if the steps were not looked up, as of runs that completed
 last_step, last_at: of the last step line
 """
@@ -49,17 +53,17 @@ MAX_NAMING_RUNS: Final = 10
 def jobs_of_runs(runs: pl.DataFrame, points: pl.DataFrame, by: Sequence[str]) -> pl.DataFrame:
     """Return the job of every run, columns of JOB_SCHEMA; MAX_KEPT_RUNS of each job.
 
-    runs: the columns of JOB_SCHEMA but `job` and `series`, `path_name` (of
-        ingest.extract.run_names), `synthetic` and the columns `by`
+    runs: the columns of JOB_SCHEMA but `job` and `series`, `path_name`
+        (ingest.extract.run_names.job_name), `synthetic` and the columns `by`
     points: of metrics.compare.history; by: columns that runs of one series share
     """
     series_of = dict(points.select("run_id", "series").iter_rows())
     rows = runs.sort("at", "run_id", nulls_last=False).rows(named=True)
-    facts, keys = _by_facts(rows, series_of, by), _by_path(rows, series_of)
+    facts, places = _by_facts(rows, series_of, by), _by_place(rows, series_of)
     for row in rows:
         if row["run_id"] not in series_of:
             known = facts.get(_facts(row, by))
-            near = keys.get(_key(row), [])
+            near = places.get(row["place"], [])
             one = known or _only(_compatible(row, near, facts, by))
             if one is not None:
                 series_of[row["run_id"]] = one
@@ -101,19 +105,12 @@ def _by_facts(
     return found
 
 
-def _key(row: Row) -> tuple[str, str]:
-    """Return what logs of one job share: its name, and the folder above the name."""
-    parts, name = str(row["path"] or "").split("/"), str(row["path_name"])
-    named = [place for place, part in enumerate(parts) if name in part]
-    return "/".join(parts[: named[-1]] if name and named else parts[:-1]), name
-
-
-def _by_path(rows: Sequence[Row], series_of: Mapping[str, str]) -> dict[tuple[str, str], list[str]]:
-    found: dict[tuple[str, str], dict[str, None]] = defaultdict(dict)
+def _by_place(rows: Sequence[Row], series_of: Mapping[str, str]) -> dict[str, list[str]]:
+    found: dict[str, dict[str, None]] = defaultdict(dict)
     for row in rows:
-        if (series := series_of.get(row["run_id"])) is not None and row["path_name"]:
-            found[_key(row)][series] = None
-    return {key: list(several) for key, several in found.items()}
+        if (series := series_of.get(row["run_id"])) is not None and row["place"]:
+            found[row["place"]][series] = None
+    return {place: list(several) for place, several in found.items()}
 
 
 def _compatible(
@@ -134,12 +131,40 @@ def _only(series: Sequence[str]) -> str | None:
 
 
 def _series_names(rows: Sequence[Row], series_of: Mapping[str, str]) -> dict[str, str]:
-    """Return the name of each series whose newest runs share one of their own."""
-    lately: dict[str, list[str]] = defaultdict(list)
+    """Return the name of each series whose newest runs share one of their own.
+
+    If a job changed its facts, the newest of its series has the name.
+    """
+    lately: dict[str, list[Row]] = defaultdict(list)
     for row in rows:
         if (series := series_of.get(row["run_id"])) is not None:
-            lately[series].append(row["path_name"])
-    names = {series: set(all_of[-MAX_NAMING_RUNS:]) for series, all_of in lately.items()}
-    own = {series: some.pop() for series, some in names.items() if len(some) == 1}
-    counts = Counter(own.values())
-    return {series: name for series, name in own.items() if name and counts[name] == 1}
+            lately[series].append(row)
+    named: dict[str, list[str]] = defaultdict(list)
+    for series, runs in lately.items():
+        names = {row["path_name"] for row in runs[-MAX_NAMING_RUNS:]}
+        if len(names) == 1 and (name := names.pop()):
+            named[name].append(series)
+    owners: dict[str, str] = {}
+    for name, several in named.items():
+        ordered = sorted(several, key=lambda series: _span(lately[series]))
+        if all(succeeds(lately[new], lately[old]) for old, new in pairwise(ordered)):
+            owners[ordered[-1]] = name
+    return owners
+
+
+def succeeds(new: Sequence[Row], old: Sequence[Row]) -> bool:
+    """Return whether runs continue the job of other runs; both oldest first.
+
+    Both are of one place, and the new ones began after the last old one.
+    """
+    (first, _), (_, last) = _span(new), _span(old)
+    return bool(new[0]["place"]) and new[0]["place"] == old[-1]["place"] and first > last
+
+
+def _span(rows: Sequence[Row]) -> tuple[datetime, datetime]:
+    """Return the first and the last start; the year 1 if no start is known."""
+    starts = [row["at"] for row in rows if row["at"] is not None] or [NO_START]
+    return min(starts), max(starts)
+
+
+NO_START: Final = datetime(1, 1, 1)  # noqa: DTZ001 - on the clock of the runs

@@ -189,7 +189,7 @@ def _finding(finding: Finding) -> dict[str, Any]:
         "since": _plain(finding.since),
         "days": finding.days,
         "new": finding.new,
-        "detail": finding.detail,
+        "detail": "; ".join(filter(None, (finding.detail, finding.reason))),
         "evidence": finding.evidence,
         "fix": finding.fix,
         "run_id": finding.run_id,

@@ -29,7 +29,7 @@ from fairmfu.ingest.core.errors import FairmfuError, explain_write_error
 from fairmfu.ingest.core.schema import BOOL, INT, TEXT, TEXT_LIST, TIMESTAMP
 from fairmfu.ingest.detect.format_lookup import load_format_catalog
 from fairmfu.ingest.extract.engine_api import ReadEngine
-from fairmfu.ingest.extract.run_names import job_name
+from fairmfu.ingest.extract.run_names import job_name, job_place
 from fairmfu.ingest.facts.project_config import CONFIG_NAME
 from fairmfu.ingest.pipeline import ingest_run
 from fairmfu.ingest.pipeline.ingest_run import Outcome
@@ -432,9 +432,11 @@ def _dated(store: Store, kept: pl.DataFrame, metrics: pl.DataFrame) -> pl.DataFr
     read_at = store.table("sources").select("sha256", "read_at", "path")
     of_run = store.table("runs").select("run_id", "sha256", "utc").join(read_at, on="sha256")
     peaks = kept.select("run_id", "peaks")
-    return metrics.join(of_run.drop("sha256"), on="run_id", how="left").join(
+    dated = metrics.join(of_run.drop("sha256"), on="run_id", how="left").join(
         peaks, on="run_id", how="left"
     )
+    jobs = [job_place(Path(path)) if path else None for path in dated["path"]]
+    return dated.with_columns(job=pl.Series(jobs, dtype=TEXT))
 
 
 def _jobs(
@@ -455,6 +457,7 @@ def _jobs(
     fresh = runs.filter(pl.col("run_id").is_in(tonight["run_id"].implode()))["at"].max()
     is_fresh = isinstance(newest, datetime) and newest == fresh
     now = end_of_night(clock.replace(tzinfo=None), cast(datetime, newest) if is_fresh else None)
+    runs = runs.rename({"job": "place"})
     whole = runs.join(_last_steps(order.store, runs), "run_id", "left")
     return {
         "jobs": jobs_of_runs(whole, points, order.by),

@@ -31,7 +31,7 @@ from fairmfu.reports.nightly.headline import headline
 from fairmfu.reports.nightly.jobs import JOB_SCHEMA
 from fairmfu.reports.nightly.night_outputs import junit, summary
 from fairmfu.reports.nightly.night_report import build_digest
-from tests.support.nights import Plan, write_night
+from tests.support.nights import SERIES, Change, Plan, facts_beside, write_night
 from tests.support.prepared import emptied
 from tests.support.told_nights import NOW, a_night, a_series, crashed, frame, regression
 
@@ -164,6 +164,42 @@ def test_a_first_night_tells_no_old_failures():
 
 
 @pytest.mark.parametrize(
+    ("nights", "last", "interval", "is_told"),
+    [
+        (6, 0.6, 0.002, True),
+        (3, 0.94, 0.002, True),
+        (6, 0.96, 0.002, False),
+        (6, 0.9, 0.03, False),
+        (2, 0.6, 0.002, False),
+        (6, 1.4, 0.002, False),
+    ],
+)
+def test_an_early_drop_is_provisional(nights, last, interval, is_told):
+    series = a_series(nights=nights)
+    series["series"][0]["state"] = "new"
+    point = series["points"][-1]
+    point["tgs"] *= last
+    point |= {"tgs_low": point["tgs"] * (1 - interval), "tgs_high": point["tgs"] * (1 + interval)}
+    night = a_night(series)
+    assert ("provisional-drop" in kinds(night)) is is_told
+    assert says(night).startswith("Provisional, with fewer than 10 runs: ") is is_told
+    assert exit_code(night) == 0
+
+
+def test_a_job_with_other_facts_goes_on():
+    """The series of its former facts is not missing."""
+    old = job("titan", *WELL, until=1, series="torchtitan, llama, bf16", place="logs/titan")
+    new = job("titan", "completed", series="torchtitan, llama, fp8", place="logs/titan")
+    new[0] |= {"run_id": "x", "name": "x"}
+    night = night_of(old, new)
+    found = {one.kind.identifier: one for one in find(build_digest(night))}
+    assert found["setup-changed"].detail.startswith("bf16 -> fp8;")
+    assert not found.keys() & {"job-missing", "job-failed"}
+    elsewhere = [{**new[0], "place": "logs/other"}]
+    assert "job-missing" in kinds(night_of(old, elsewhere))
+
+
+@pytest.mark.parametrize(
     ("outcome", "text", "cause"),
     [
         ("crashed", NCCL, "NCCL error"),
@@ -277,6 +313,20 @@ def test_nights_that_crash_and_miss(nightly: Callable[..., Result]) -> None:
     assert {row["job_state"] for row in data["series"]} == {"failed", "missing"}
     assert tests.get("errors") == "2"
     assert nightly("--fail-on", "regression").exit_code == 0
+
+
+def test_a_job_whose_precision_no_line_states_is_watched(nightly: Callable[..., Result]) -> None:
+    place = next(n for n, one in enumerate(SERIES) if facts_beside(one).startswith("precision"))
+    plan = Plan(seed=5, changes={place: (Change(night=12, factor=0.9),)})
+    codes = []
+    for night in range(1, 15):
+        (log,) = write_night(Path("logs"), night, plan, only=(place,))
+        log.with_name("facts.toml").unlink()
+        if night in (11, 12, 13, 14):
+            codes.append(nightly().exit_code)
+    assert sorted(codes) == [0, 0, 0, 3]
+    (row,) = read()[0]["series"]
+    assert (row["label"], row["points"]) == (f"{log.parent.name}, synthetic", 14)
 
 
 def test_names_of_fail_on(tmp_path: Path, nightly: Callable[..., Result]) -> None:
