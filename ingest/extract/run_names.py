@@ -21,7 +21,7 @@ TORCHRUN_LOG_PATH: Final = r"[/\\]attempt_\d+[/\\](\d+)[/\\]std(?:out|err)\.log(
 
 _COUNTED: Final = re.compile(
     r"(?:run|log|train|training|slurm|job|night|nightly|attempt|version|part|seed|latest)?"
-    r"[-_. ]*\d*",
+    r"[-_. ]*\d*|[a-z]",
     re.IGNORECASE,
 )
 """Names that only count the runs of a job."""

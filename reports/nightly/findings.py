@@ -81,13 +81,14 @@ STILL_SLOWER: Final = FindingKind("standing-regression", "warning", STANDING, EX
 PROVISIONAL: Final = FindingKind("provisional-drop", "warning")
 UNREAD: Final = FindingKind("log-unreadable", "warning", ALWAYS, EXIT_UNREAD_SOURCE)
 NOT_TRACKED: Final = FindingKind("facts-missing", "warning")
+RETRIED: Final = FindingKind("job-retried", "warning")
 SETUP: Final = FindingKind("setup-changed", "note")
 FASTER: Final = FindingKind("improvement", "note")
 ALL_WELL: Final = FindingKind("all-well", "note")
 
 KINDS: Final = (
     *(FAILED, SILENT, STOPPED, STILL_FAILED, NOT_ANALYSED, SLOWER, BELOW, STILL_SLOWER),
-    *(PROVISIONAL, UNREAD, NOT_TRACKED, SETUP, FASTER, ALL_WELL),
+    *(PROVISIONAL, UNREAD, NOT_TRACKED, RETRIED, SETUP, FASTER, ALL_WELL),
 )
 """In order of severity."""
 
@@ -240,6 +241,8 @@ class JobRecords:
                 yield from (self._finding(FAILED, row) for row in named)
             elif (one := self._of_job(rows)) is not None:
                 yield one
+            elif failed:
+                yield self._finding(RETRIED, failed[-1])
             yield from self._changed_facts(rows)
         for name in self._never_seen():
             yield Finding(

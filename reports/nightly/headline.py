@@ -23,6 +23,7 @@ from .findings import (
     NOT_ANALYSED,
     NOT_TRACKED,
     PROVISIONAL,
+    RETRIED,
     SETUP,
     SILENT,
     SLOWER,
@@ -66,6 +67,7 @@ def headline(digest: NightDigest, style: Style = PLAIN_STYLE) -> Verdict:
         _tonight(digest) if loud or better else "",
         _lost_baselines(digest, style),
         _others(digest, better if loud else []),
+        _retried(of_kinds(found, RETRIED), style),
         _setups(of_kinds(found, SETUP), style),
         _suspects(digest, found, style),
         _not_read(of_kinds(found, UNREAD), style),
@@ -311,6 +313,10 @@ def _others(digest: NightDigest, better: Sequence[Finding]) -> str:
         below = f"below the threshold of {percent(digest.night.threshold)}"
         parts.append(f"{count_noun(len(small), 'change')} {below}")
     return f"Also {join_words(parts)}." if parts else ""
+
+
+def _retried(retried: Sequence[Finding], style: Style) -> str:
+    return f"Failed tonight and ran again: {_listed(retried, style)}." if retried else ""
 
 
 def _setups(changed: Sequence[Finding], style: Style) -> str:

@@ -6,7 +6,7 @@ belongs to the job by its facts or by the path of its log.
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from itertools import pairwise
@@ -131,7 +131,7 @@ def _only(series: Sequence[str]) -> str | None:
 
 
 def _series_names(rows: Sequence[Row], series_of: Mapping[str, str]) -> dict[str, str]:
-    """Return the name of each series whose newest runs share one of their own.
+    """Return the name that most newest runs of a series have, and no other series.
 
     If a job changed its facts, the newest of its series has the name.
     """
@@ -141,8 +141,9 @@ def _series_names(rows: Sequence[Row], series_of: Mapping[str, str]) -> dict[str
             lately[series].append(row)
     named: dict[str, list[str]] = defaultdict(list)
     for series, runs in lately.items():
-        names = {row["path_name"] for row in runs[-MAX_NAMING_RUNS:]}
-        if len(names) == 1 and (name := names.pop()):
+        recent = [row["path_name"] for row in runs[-MAX_NAMING_RUNS:]]
+        ((name, count),) = Counter(recent).most_common(1)
+        if name and 2 * count > len(recent):
             named[name].append(series)
     owners: dict[str, str] = {}
     for name, several in named.items():

@@ -19,6 +19,7 @@ JOBS = st.from_regex(r"[a-z]{3,8}(?:-[a-z]{2,6})?-\d{1,2}[bm]", fullmatch=True)
     ("path", "job", "run"),
     [
         ("/logs/ds-1b/2026-10-22.log", "ds-1b", "ds-1b/2026-10-22"),
+        ("/logs/ds-1b/2026-10-22_b.log", "ds-1b", "2026-10-22_b"),
         ("/logs/ds-1b/run.log", "ds-1b", "ds-1b"),
         ("/logs/titan-8b-0412/run.log", "titan-8b", "titan-8b-0412"),
         ("/data/job-8b/2026-10-31T05-30-00/rank_0.log", "job-8b", "job-8b/2026-10-31T05-30-00"),

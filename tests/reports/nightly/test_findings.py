@@ -115,7 +115,13 @@ def test_the_last_run_of_a_night_decides():
     rows = job("ds-1b", *WELL, series="s")
     retried = [*job("ds-1b", "out_of_memory", series="s"), *rows]
     retried[0] |= {"run_id": "x", "at": LAST - timedelta(hours=1)}
-    assert "job-failed" not in kinds(night_of(retried))
+    night = night_of(retried)
+    fresh = night.tonight.head(1).with_columns(run_id=pl.lit("x"), outcome=pl.lit("out_of_memory"))
+    night = replace(night, tonight=pl.concat([night.tonight, fresh]))
+    assert "job-failed" not in kinds(night)
+    assert exit_code(night) == 0
+    notes = headline(build_digest(night)).notes
+    assert "Failed tonight and ran again: ds-1b (out of memory)." in notes
     failed = [*rows, *job("ds-1b", "out_of_memory", series="s")]
     failed[-1] |= {"run_id": "x", "at": LAST + timedelta(hours=1)}
     tonight = night_of(failed).tonight
