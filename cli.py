@@ -53,9 +53,10 @@ FAULT_NOTE = (
 )
 EXIT_UNREAD_SOURCE = 4
 NIGHT_EXIT_MEANINGS = {
-    0: "no new regression",
+    0: "no failed or missing job, no new regression",
     3: "a regression",
     EXIT_UNREAD_SOURCE: "a log could not be read or analysed",
+    5: "a job failed or is missing",
 }
 """Exit code: done, but some sources could not be read, or some runs not analysed."""
 
@@ -943,6 +944,12 @@ def query(sql: str, store: Path, output: str) -> None:
     help="Smallest change that counts, such as 3%; smaller ones are only listed.  [default: 0]",
 )
 @click.option(
+    "--fail-on",
+    metavar="NAME,...",
+    help="Findings that make the night fail: regression, crash, missing, standing; none for "
+    "unreadable logs alone.  [default: regression, crash, missing]",
+)
+@click.option(
     "--keep",
     type=click.IntRange(min=1),
     metavar="N",
@@ -963,7 +970,7 @@ def query(sql: str, store: Path, output: str) -> None:
 )
 @redact_option
 def nightly(paths: tuple[str, ...], config_file: Path | None, **options: Any) -> None:  # noqa: ANN401
-    r"""Read new logs, and report what became slower or faster.
+    r"""Read new logs, and report what failed, is missing, or became slower or faster.
 
     \b
     Example:
@@ -974,14 +981,17 @@ def nightly(paths: tuple[str, ...], config_file: Path | None, **options: Any) ->
 
     \b
     Exit codes:
-      0  no regression
+      0  nothing that --fail-on names
       1  the night failed; the last good report stays
       3  a regression
       4  a log could not be read or analysed
+      5  a job failed or is missing
+    Where several apply: 1, then 5, then 3, then 4.
     """
     from fairmfu.ingest.core.allocator import limit_allocators
 
     limit_allocators()
+    from fairmfu.ingest.facts.project_config import DEFAULT_FAIL_ON
     from fairmfu.reports.nightly.nightly import nightly as run
 
     config = _config(paths, config_file)
@@ -995,6 +1005,8 @@ def nightly(paths: tuple[str, ...], config_file: Path | None, **options: Any) ->
     if order.redaction is not None:
         _echo_hidden(order.redaction)
     index, meaning = order.out / "index.html", NIGHT_EXIT_MEANINGS[code]
+    if code == 0 and set(order.fail_on) != set(DEFAULT_FAIL_ON):
+        meaning = f"nothing that fail_on names ({', '.join(order.fail_on) or 'none'})"
     click.echo(f"Report: {index}. Exit code {code}: {meaning}.", err=True)
     sys.exit(code)
 
@@ -1456,6 +1468,9 @@ def _order(
         threshold=threshold,
         keep=options["keep"] or config.keep,
         baselines=config.baselines,
+        fail_on=_fail_on(options["fail_on"], config),
+        expected=config.jobs.expected,
+        ended=config.jobs.ended,
         overlay=_overlay(config.accelerators),
         price=options["price"] or (price(config.price) if config.price else None),
         engine=engine,
@@ -1483,6 +1498,20 @@ def _series_columns(series_by: str | None, config: ProjectConfig) -> Sequence[st
     return by or SERIES_BY
 
 
+def _fail_on(text: str | None, config: ProjectConfig) -> Sequence[str]:
+    """Return the names of findings that make a night fail. text: separated by commas."""
+    from fairmfu.ingest.facts.project_config import fail_on_problem
+
+    if text is None:
+        return config.fail_on
+    names = tuple(text.replace(",", " ").split())
+    names = () if names == ("none",) else names
+    for name in names:
+        if problem := fail_on_problem(name):
+            raise click.BadParameter(problem, param_hint="--fail-on")
+    return names
+
+
 def _threshold(text: str | None, config: ProjectConfig) -> float:
     """Return the share below which a change does not count [fraction]."""
     from fairmfu.ingest.facts.project_config import parse_fraction
@@ -1501,7 +1530,8 @@ def _check_apart(store: Path, out: Path) -> None:
 
 
 def _echo_night(night: Night) -> None:
-    from fairmfu.reports.nightly.night_report import build_digest, headline
+    from fairmfu.reports.nightly.headline import headline
+    from fairmfu.reports.nightly.night_report import build_digest
     from fairmfu.reports.text.tabular import printable, wrapped
 
     said = headline(build_digest(night))

@@ -50,6 +50,7 @@ from . import writers
 from .discovery import file_identity
 from .engine_api import ReadRequest
 from .messages import LINES_LOST, NEWEST_FIRST
+from .run_names import TORCHRUN_LOG_PATH, run_name
 from .table_batches import LogRows
 
 MAX_SMALL_BYTES: Final = 1024 * 1024
@@ -60,15 +61,6 @@ MIN_READ_SECONDS: Final = 1e-9
 """Lower limit against division by zero: a coarse clock gives 0 s for a small file [s]."""
 STAMP_COLUMNS: Final = ("line", "logged_at")
 MAX_YEARLESS_GAP: Final = timedelta(days=182)
-GENERIC_NAMES: Final = re.compile(
-    r"run|logs?|train|std(?:out|err)|out(?:puts?)?|console|work(?:_dirs?)?|runs|files|tb|csv|vis_data"
-    r"|structured_logs|exp_tracking|rank_?\d+|tracker|scalars|trainer_(?:state|log)|\d{8}_?\d{6}"
-    r"|Train_Samples_.*|events\.out\.tfevents.*|training\.global_rank_.*",
-    re.IGNORECASE,
-)
-"""Names of files and folders that frameworks use for every run, so no part of a run's name."""
-TORCHRUN_LOG_PATH: Final = r"[/\\]attempt_\d+[/\\](\d+)[/\\]std(?:out|err)\.log(?:\.gz|\.zst)?$"
-"""Path of a rank's output under torchrun --log-dir; the group is its local rank."""
 
 
 def read_log_tables(
@@ -466,7 +458,7 @@ def _run(
     started = launch.started_at or _first_stamp(launch.events)
     return {
         "sha256": source.sha256,
-        "name": _name(source.path) + label,
+        "name": run_name(source.path) + label,
         "launch": number,
         "log_format": primary.name,
         "first_line": launch.first_line,
@@ -545,18 +537,6 @@ def _name_group(launch: Launch) -> None:
         rank = cs.by_name("rank", require_all=False)
         prefixed = pl.concat_str(pl.lit(groups.pop()), rank, separator=":", ignore_nulls=True)
         launch.rows.transform(lambda frame: frame.with_columns(rank=prefixed))
-
-
-def _name(path: Path) -> str:
-    """Return a run's name: of the file, or of its folders if generic (`run.log`)."""
-    if path == STDIN_PATH:
-        return "stdin"
-    path = Path(re.sub(TORCHRUN_LOG_PATH, "/run.log", str(path)))
-    stem = path.name.removesuffix(".gz").removesuffix(".zst")
-    stem = stem.rsplit(".", 1)[0] if "." in stem else stem
-    parents = [part for part in path.absolute().parent.parts if part != "/"]
-    specific = [part for part in parents if not GENERIC_NAMES.fullmatch(part)]
-    return "/".join(specific[-2:]) if GENERIC_NAMES.fullmatch(stem) and specific else stem
 
 
 def _date(launch: Launch) -> None:

@@ -36,6 +36,14 @@ CONFIG_VARIABLE: Final = "FAIRMFU_CONFIG"
 ENGINE_NAMES: Final = ("local", "ray")
 """Engines that read logs."""
 
+FAIL_ON_NAMES: Final = ("regression", "crash", "missing", "standing")
+"""Findings that can make a night fail."""
+
+DEFAULT_FAIL_ON: Final = ("regression", "crash", "missing")
+
+UNWATCHED_NAMES: Final = ("slower-start", "memory", "loss")
+"""Findings that `fail_on` will name, and that nothing detects yet."""
+
 _PERCENT: Final = re.compile(r"(\d+(?:\.\d*)?|\.\d+)\s*%")
 
 
@@ -49,6 +57,14 @@ class SeriesConfig:
 
     by: tuple[str, ...] = ()
     threshold: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobsConfig:
+    """Names of jobs: those that have to run, and those that no longer run."""
+
+    expected: tuple[str, ...] = ()
+    ended: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,6 +97,7 @@ class ProjectConfig:
     ray_address: of the Ray cluster
     processes: number of processes that read logs; None for the default number
     baselines: names or ids of runs
+    fail_on: findings that make a night fail, of FAIL_ON_NAMES
     """
 
     path: Path | None = None
@@ -96,7 +113,9 @@ class ProjectConfig:
     engine: str = "local"
     ray_address: str | None = None
     processes: int | None = None
+    fail_on: tuple[str, ...] = DEFAULT_FAIL_ON
     series: SeriesConfig = SeriesConfig()
+    jobs: JobsConfig = JobsConfig()
     facts: tuple[PathFacts, ...] = ()
     baselines: tuple[str, ...] = ()
 
@@ -152,7 +171,9 @@ def load_config(
         engine=_engine(top, default.engine),
         ray_address=top.take("ray_address", str, "") or None,
         processes=_positive(top, "processes", "processes, for example 4"),
+        fail_on=_fail_on(top, default.fail_on),
         series=_series(top.table("series"), columns),
+        jobs=_jobs(top.table("jobs")),
         facts=tuple(_facts(table, path, folder) for table in top.tables("facts")),
         baselines=tuple(_baseline(table) for table in top.tables("baselines")),
     )
@@ -298,6 +319,28 @@ def _series(table: TomlTable, columns: Collection[str]) -> SeriesConfig:
                 "by", f"no column of metrics is called {name!r}. {suggest_or_list(name, columns)}"
             )
     return SeriesConfig(by=by, threshold=_threshold(table))
+
+
+def fail_on_problem(name: str) -> str:
+    """Return why `fail_on` cannot have this name; empty if it can."""
+    if name in FAIL_ON_NAMES:
+        return ""
+    if name in UNWATCHED_NAMES:
+        return f"{name} is not watched yet, so it cannot fail a night. Remove it."
+    return f"has {name!r}. {suggest_or_list(name, FAIL_ON_NAMES)}".rstrip()
+
+
+def _fail_on(table: TomlTable, default: tuple[str, ...]) -> tuple[str, ...]:
+    names = _texts(table, "fail_on") if "fail_on" in table.values else default
+    for name in names:
+        if problem := fail_on_problem(name):
+            table.add_problem("fail_on", problem)
+    return names
+
+
+def _jobs(table: TomlTable) -> JobsConfig:
+    table.only(field.name for field in fields(JobsConfig))
+    return JobsConfig(expected=_texts(table, "expected"), ended=_texts(table, "ended"))
 
 
 def parse_fraction(raw_value: object) -> float | None:

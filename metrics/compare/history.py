@@ -10,7 +10,7 @@ Frames in, frames out; a pure function of its input, and the order of rows does 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import pairwise
@@ -165,6 +165,9 @@ MAX_RUNS_BEFORE: Final = 9
 MIN_RUNS_BEFORE: Final = 3
 """Most and fewest earlier runs to judge a run's length by."""
 
+UNNAMED_JOB: Final = "unnamed_job"
+"""Column of points: the job, where its facts do not name the series."""
+
 NIGHT_START: Final = timedelta(hours=12)
 """Start of a night: from noon to noon."""
 
@@ -191,6 +194,7 @@ def history(
     """Return series with their points, changes, and distances from their baselines.
 
     metrics: rows of metrics.core.run_table.METRICS with read_at (when a run was ingested) and peaks
+        `job`, if present, identifies the job of a run, whose series a run with unknown facts joins
     by: columns of `metrics` that runs of one series share
     threshold: relative size from which a change counts; smaller changes are listed
     baselines: run_id, name, at (when pinned) and tgs (as pinned, tokens/s/GPU); the last pinned of
@@ -238,19 +242,20 @@ def _points_in_series(
         *names,
         at=pl.coalesce("started_at", "read_at"),
         dated=pl.col("started_at").is_not_null(),
+        job=pl.col("job") if "job" in metrics.columns else pl.lit(None, TEXT),
         **{READER_COLUMN: _reader()},
     )
     usable = pl.col("tgs").is_finite() & (pl.col("tgs") > 0)
-    whole = pl.all_horizontal(pl.col([*by, "at"]).is_not_null(), usable.fill_null(value=False))
+    known = pl.all_horizontal(pl.col(by).is_not_null()) | pl.col("job").is_not_null()
+    whole = pl.all_horizontal(known, pl.col("at").is_not_null(), usable.fill_null(value=False))
     left = [
         {"run_id": row["run_id"], "name": row["name"], "why": _why_not(row, by)}
         for row in metrics_rows(rows.filter(~whole))
     ]
-    rows = rows.filter(whole)
+    rows = _with_facts_of_job(rows.filter(whole), by)
+    key = [*key, UNNAMED_JOB]
     keys = rows.select(key).unique()
-    named = keys.with_columns(
-        series=pl.Series([_label(row, by) for row in keys.iter_rows(named=True)], dtype=TEXT)
-    )
+    named = keys.with_columns(series=pl.Series(_labels(keys.to_dicts(), by), dtype=TEXT))
     rows = rows.join(named, on=key, nulls_equal=True).sort("series", "at", "run_id")
     short = _short(rows, held)
     left += [
@@ -258,6 +263,31 @@ def _points_in_series(
         for row in metrics_rows(rows.filter(short))
     ]
     return rows.filter(~short), left
+
+
+def _with_facts_of_job(rows: pl.DataFrame, by: Sequence[str]) -> pl.DataFrame:
+    """Replace unknown facts by the only known value of the run's job.
+
+    Adds `unknown`, the names of these facts, and UNNAMED_JOB: the job of a run with a fact that no
+    run of the job has, or that its runs have with several values.
+    """
+    unknown = pl.concat_list(
+        pl.when(pl.col(name).is_null()).then(pl.lit(name)) for name in by
+    ).list.drop_nulls()
+    whole = rows.with_columns(unknown=unknown if by else pl.lit([], TEXT_LIST))
+    alone = [
+        pl.when(pl.col(name).n_unique() - pl.col(name).is_null().any() == 1)
+        .then(pl.col(name).drop_nulls().first())
+        .over("job", "synthetic")
+        for name in by
+    ]
+    of_job = pl.col("job").is_not_null()
+    filled = whole.with_columns(
+        pl.when(of_job & pl.col(name).is_null()).then(value).otherwise(name).alias(name)
+        for name, value in zip(by, alone, strict=True)
+    )
+    lacks = pl.any_horizontal(pl.col(by).is_null()) if by else pl.lit(value=False)
+    return filled.with_columns(pl.when(lacks).then("job").alias(UNNAMED_JOB))
 
 
 def _short(rows: pl.DataFrame, held: Collection[str]) -> pl.Series:
@@ -296,9 +326,24 @@ def _why_not(row: MetricsRow, by: Sequence[str]) -> str:
     )
 
 
-def _label(row: Mapping[str, Any], by: Sequence[str]) -> str:
-    """Return the series key in words."""
-    words = [text for name in by if (text := _of_key(name, row, by)) is not None]
+def _labels(keys: Sequence[Row], by: Sequence[str]) -> list[str]:
+    """Return the series keys in words; the folder of a job whose name is not enough."""
+    short = [_label(row, by, str(row[UNNAMED_JOB]).rpartition("/")[2]) for row in keys]
+    return [
+        label if short.count(label) == 1 else _label(row, by, str(row[UNNAMED_JOB]))
+        for label, row in zip(short, keys, strict=True)
+    ]
+
+
+def _label(row: Mapping[str, Any], by: Sequence[str], job: str) -> str:
+    """Return the series key in words; job: names it if a fact is unknown."""
+    words = [
+        text
+        for name in by
+        if row[name] is not None and (text := _of_key(name, row, by)) is not None
+    ]
+    if row[UNNAMED_JOB] is not None:
+        words.append(f"job {job}")
     return ", ".join([*words, "synthetic"] if row["synthetic"] else words)
 
 
@@ -308,9 +353,9 @@ def _of_key(name: str, row: Mapping[str, Any], by: Sequence[str]) -> str | None:
         case "seq_len":
             return f"{value:,} tokens"
         case "gpus":
-            return None if "device" in by else f"{value} GPUs"
+            return None if row.get("device") and "device" in by else f"{value} GPUs"
         case "device":
-            return f"{row['gpus']} x {value}" if "gpus" in by else str(value)
+            return f"{row['gpus']} x {value}" if row.get("gpus") and "gpus" in by else str(value)
         case "trained":
             return None if value == "full" else str(value)
         case "framework" | "model" | "precision":
@@ -350,6 +395,8 @@ def _with_marks(points: pl.DataFrame, by: Sequence[str]) -> pl.DataFrame:
                 if ", " in f"{one}{other}":
                     one, other = f'"{one}"', f'"{other}"'
                 marks.setdefault(at, []).append(f"{MARK_LABELS.get(name, name)} {one} -> {other}")
+    for at, mark in _facts_gained_and_lost(points, by):
+        marks.setdefault(at, []).append(mark)
     told = pl.DataFrame(
         {"place": list(marks), "marks": list(marks.values())},
         schema={"place": INT, "marks": TEXT_LIST},
@@ -357,6 +404,19 @@ def _with_marks(points: pl.DataFrame, by: Sequence[str]) -> pl.DataFrame:
     placed = points.with_columns(place=pl.int_range(pl.len(), dtype=INT))
     joined = placed.join(told, on="place", how="left", maintain_order="left").drop("place")
     return joined.with_columns(pl.col("marks").fill_null([]))
+
+
+def _facts_gained_and_lost(points: pl.DataFrame, by: Sequence[str]) -> Iterator[tuple[int, str]]:
+    """Yield place and mark of each point that gains or loses a fact."""
+    before = pl.col("unknown").shift(1).over("series")
+    differs = points.select(pl.int_range(pl.len()).alias("at"), "unknown", *by, before=before)
+    rows = differs.filter(pl.col("unknown") != pl.col("before"))
+    for row in rows.iter_rows(named=True):
+        for name in by:
+            if (name in row["unknown"]) != (name in row["before"]):
+                sides = ["unknown", _shown_value(name, row[name])]
+                old, new = sides if name in row["before"] else reversed(sides)
+                yield row["at"], f"{MARK_LABELS.get(name, name)} {old} -> {new}"
 
 
 def _shown_value(name: str, value: object) -> str:

@@ -25,6 +25,8 @@ from ..page.redaction import REDACTED
 from ..text.tabular import percent
 from ..text.verdict import count_noun
 from . import history_charts
+from .findings import Finding, find, job_states, urgent_first
+from .headline import brief_headline, headline
 from .night_report import (
     BAD_OUTCOMES,
     BASELINE,
@@ -41,7 +43,6 @@ from .night_report import (
     NightSeries,
     Row,
     bad_outcome_runs,
-    brief_headline,
     build_digest,
     change_clause,
     change_evidence,
@@ -49,7 +50,6 @@ from .night_report import (
     compare_command,
     failure_label,
     format_day,
-    headline,
     outcome_label,
     run_names,
     series_doubts,
@@ -162,7 +162,7 @@ class RunView:
 class NightView:
     """Data for the template of a night.
 
-    day: of the night, with its time; made_at: ISO 8601; alarm: a regression is new or pinned
+    day: of the night, with its time; made_at: ISO 8601; alarm: a finding makes the night fail
     new_changes, standing, past: changes; shared: settings that all series share; pinned: some
         series has a baseline
     unfinished: runs by name, outcome and the log line; failed: logs by path and reason, line by
@@ -264,6 +264,7 @@ def _night_view(digest: NightDigest) -> NightView:
         ).items()
     }
     unplaced = _unplaced(night)
+    findings = find(digest)
     fresh = unplaced.join(night.tonight.select("run_id"), on="run_id", how="semi")
     return NightView(
         sheet=Sheet(),
@@ -273,14 +274,14 @@ def _night_view(digest: NightDigest) -> NightView:
         synthetic=bool(night.points["synthetic"].any()),
         redacted=REDACTED if night.redacted else "",
         verdict=Sentences.of(headline(digest, SERIES_STYLE)),
-        alarm=bool(digest.regressions),
+        alarm=any(one.fails for one in findings),
         new_changes=_changes([change for change in digest.changes if change["new"]], night),
         standing=_changes(standing(digest), night),
         standing_heading=standing_heading(standing(digest)),
         past=_changes(_past(digest), night),
         series=[
-            _series(row, place, points.get(row["series"]), night.at)
-            for place, row in enumerate(digest.series)
+            _series(row, place, points.get(row["series"]), night.at, findings)
+            for place, row in enumerate(urgent_first(digest, findings))
         ],
         shared=digest.shared,
         pinned=any(row["baseline_tgs"] is not None for row in digest.series),
@@ -320,20 +321,27 @@ def _change(change: NightChange, night: Night) -> ChangeView:
         counts=change["counts"],
         clause=trusted(change_clause(change, night.at, SERIES_STYLE)),
         evidence=trusted(change_evidence(change, night.at, night.threshold, SERIES_STYLE)),
-        command=compare_command(change),
+        command=compare_command(change, night),
     )
 
 
 # --- the series -----------------------------------------------------------------------------
 
 
-def _series(row: NightSeries, index: int, points: pl.DataFrame | None, now: datetime) -> SeriesView:
+def _series(
+    row: NightSeries,
+    index: int,
+    points: pl.DataFrame | None,
+    now: datetime,
+    findings: Sequence[Finding],
+) -> SeriesView:
+    bad, _ = job_states(findings).get(row["series"], ("", None))
     return SeriesView(
         row=row,
         anchor=f"series-{index}",
-        state=row["state"],
-        symbol=STATE_SYMBOLS.get(row["state"], ""),
-        word=state_words(row),
+        state=STATE_REGRESSED if bad else row["state"],
+        symbol="\N{MULTIPLICATION SIGN}" if bad else STATE_SYMBOLS.get(row["state"], ""),
+        word=bad or state_words(row),
         level=_rate(row["level"], row["level_low"], row["level_high"]),
         mfu=_mfu(row),
         last_run=_last_run(row, now),
@@ -341,7 +349,7 @@ def _series(row: NightSeries, index: int, points: pl.DataFrame | None, now: date
         last_change=_last_change(row, now),
         spark=_spark(row, points),
         history=None if points is None else _history(row, points),
-        telling=row["telling"],
+        telling=row["telling"] or bool(bad),
     )
 
 

@@ -14,7 +14,7 @@ from typing import Any, Final
 import polars as pl
 
 from fairmfu.metrics.compare.change_points import MIN_POINTS
-from fairmfu.metrics.core.run_table import value_of
+from fairmfu.metrics.core.run_table import not_null, value_of
 
 from ..charts.charts import Spec
 from ..charts.theme import chart_theme
@@ -22,7 +22,10 @@ from ..page.chart_export import spec_svg
 from ..page.redaction import REDACTED
 from ..text.markdown import MARKDOWN_STYLE, svg_name
 from ..text.tabular import for_xml
+from ..text.verdict import count_noun
 from . import history_charts
+from .findings import JOB_STATES, SILENT, Finding, exit_code, find, job_states, urgent_first
+from .headline import headline
 from .night_report import (
     SOURCE_FAILED,
     STATE_NEW,
@@ -36,12 +39,9 @@ from .night_report import (
     change_clause,
     change_evidence,
     compare_command,
-    exit_code,
     failed_runs,
     failure_label,
     format_day,
-    headline,
-    is_alarm,
     series_doubts,
     standing,
     standing_heading,
@@ -76,7 +76,7 @@ def markdown(night: Night) -> str:
         *_some([MARKDOWN_STYLE.plain(words) for words in night.notes]),
     ]
     lines = [
-        f"### {MARKDOWN_STYLE.plain(night.title)}: night {night.number:,}, {format_day(night.at)}",
+        f"### {MARKDOWN_STYLE.plain(night.title)}: {format_day(night.at)}",
         "",
         said.says,
         *_evidence(found),
@@ -106,7 +106,7 @@ def _evidence(digest: NightDigest) -> list[str]:
     if worst is None:
         return []
     told_by = change_evidence(worst, digest.night.at, digest.night.threshold, MARKDOWN_STYLE)
-    command = compare_command(worst)
+    command = compare_command(worst, digest.night)
     look = f" Compare: `{command}`" if command else ""
     return ["", f"{told_by}{look}"]
 
@@ -153,7 +153,9 @@ def summary(night: Night) -> dict[str, Any]:
     """
     found = build_digest(night)
     said = headline(found)
-    changes = [_change(change, night) for change in found.changes]
+    findings = find(found)
+    fails = {id(one.change) for one in findings if one.fails and one.change is not None}
+    changes = [_change(change, night, fails=id(change) in fails) for change in found.changes]
     return {
         "schema": SUMMARY_SCHEMA_VERSION,
         "title": night.title,
@@ -162,9 +164,11 @@ def summary(night: Night) -> dict[str, Any]:
         "exit_code": exit_code(night),
         "says": said.says,
         "notes": [*said.notes, *night.notes],
+        "fail_on": [*night.fail_on],
+        "findings": [_finding(one) for one in findings],
         "regressions": [c for c in changes if c["kind"] == "regression"],
         "improvements": [c for c in changes if c["kind"] != "regression"],
-        "series": [_series(row, found) for row in found.series],
+        "series": [_series(row, found, findings) for row in urgent_first(found, findings)],
         "runs": [_run(run) for run in found.runs],
         "unplaced": _records(night.unplaced.sort("name", "run_id")),
         "sources": _sources(night),
@@ -176,7 +180,24 @@ def summary(night: Night) -> dict[str, Any]:
     }
 
 
-def _change(change: NightChange, night: Night) -> dict[str, Any]:
+def _finding(finding: Finding) -> dict[str, Any]:
+    return {
+        "id": finding.kind.identifier,
+        "severity": finding.kind.severity,
+        "job": finding.job["label"] or None,
+        "series": finding.series,
+        "since": _plain(finding.since),
+        "days": finding.days,
+        "new": finding.new,
+        "detail": "; ".join(filter(None, (finding.detail, finding.reason))),
+        "evidence": finding.evidence,
+        "fix": finding.fix,
+        "run_id": finding.run_id,
+        "fails": finding.fails,
+    }
+
+
+def _change(change: NightChange, night: Night, *, fails: bool) -> dict[str, Any]:
     names = (
         *("series", "label", "against", "kind", "new", "stands", "counts", "at", "run_id", "run"),
         *("last_before", "found_at", "found_by", "before", "after"),
@@ -184,10 +205,10 @@ def _change(change: NightChange, night: Night) -> dict[str, Any]:
     )
     picked = {name: _plain(value_of(change, name)) for name in names}
     more = {"causes": change["causes"] or [], "says": change_clause(change, night.at) + "."}
-    return {**picked, **more, "fails": is_alarm(change)}
+    return {**picked, **more, "fails": fails}
 
 
-def _series(row: NightSeries, digest: NightDigest) -> dict[str, Any]:
+def _series(row: NightSeries, digest: NightDigest, findings: Sequence[Finding]) -> dict[str, Any]:
     names = (
         *("series", "label", "framework", "state", "suspect", "synthetic", "ran", "points"),
         *("nights", "first_at", "last_at", "level", "level_low", "level_high", "spread", "mfu"),
@@ -197,6 +218,7 @@ def _series(row: NightSeries, digest: NightDigest) -> dict[str, Any]:
     points = digest.night.points.filter(series=row["series"])
     return {
         **{name: _plain(value_of(row, name)) for name in names},
+        "job_state": job_states(findings).get(row["series"], (None,))[0],
         "days_without_a_run": row["silent"],
         **lists,
         "warnings": series_doubts(row, points),
@@ -263,15 +285,21 @@ def _plain(value: Any) -> Any:  # noqa: ANN401 - a cell of a frame
 
 
 def junit(night: Night) -> str:
-    """Return JUnit XML: a test case per series, an error per unread or uncomputed log.
+    """Return JUnit XML: a test case per job, and one per unread or uncomputed log.
 
-    A case fails on a regression that counts and is new tonight or is against a baseline. A case is
-    skipped if its series has too few runs.
+    A case has an error if its job failed or is missing. It fails on a finding that makes the night
+    fail. It is skipped if its job has too few runs.
     """
     found = build_digest(night)
-    cases = [_case(row, found) for row in found.series]
-    cases += [_error_case(row["path"], "unreadable", row["message"] or "") for row in found.failed]
-    cases += [_error_case(run["label"], "fault", run["error"] or "") for run in failed_runs(found)]
+    findings = find(found)
+    cases = [_case(row, found, findings) for row in urgent_first(found, findings)]
+    cases += [
+        _error_case("fairmfu.jobs", one.job["label"], one.kind.identifier, _words(one))
+        for one in findings
+        if one.kind in JOB_STATES and one.series is None
+    ]
+    cases += [_log_case(row["path"], "unreadable", row["message"] or "") for row in found.failed]
+    cases += [_log_case(run["label"], "fault", run["error"] or "") for run in failed_runs(found)]
     totals = {"tests": str(len(cases))}
     for name, tag in (("failures", "failure"), ("errors", "error"), ("skipped", "skipped")):
         totals[name] = str(sum(case.find(tag) is not None for case in cases))
@@ -287,30 +315,55 @@ def junit(night: Night) -> str:
     return f'<?xml version="1.0" encoding="UTF-8"?>\n{text}\n'
 
 
-def _case(row: NightSeries, digest: NightDigest) -> ET.Element:
-    now = digest.night.at
+def _case(row: NightSeries, digest: NightDigest, findings: Sequence[Finding]) -> ET.Element:
+    now, states = digest.night.at, job_states(findings)
     case = ET.Element("testcase", {"classname": "fairmfu.series", "name": for_xml(row["series"])})
-    loud = [change_clause(c, now) + "." for c in row["changes"] if is_alarm(c)]
-    if loud:
-        about = {"type": "regression", "message": for_xml(loud[0])}
-        ET.SubElement(case, "failure", about).text = for_xml("\n".join(loud))
+    state, worst = states.get(row["series"], (row["state"], None))
+    loud = [
+        change_clause(not_null(one.change), now) + "."
+        for one in findings
+        if one.fails and one.change is not None and one.series == row["series"]
+    ]
+    if worst is not None:
+        _add(case, "error", worst.kind.identifier, [_words(worst), *loud])
+    elif loud:
+        _add(case, "failure", "regression", loud)
     elif row["state"] == STATE_NEW:
         message = f"not enough history: {row['points']:,} of {MIN_POINTS} runs needed"
         ET.SubElement(case, "skipped", {"message": message})
-    ET.SubElement(case, "system-out").text = for_xml(series_sentence(row, now))
+    ET.SubElement(case, "system-out").text = for_xml(series_sentence(row, now, state))
     return case
 
 
-def series_sentence(series: NightSeries, now: datetime) -> str:
+def _words(finding: Finding) -> str:
+    """Return a finding about a job as a sentence with its evidence and remedy."""
+    says = f": {finding.detail}."
+    if finding.kind is SILENT:
+        days = None if finding.days is None else count_noun(finding.days, "day")
+        says = " has never run." if days is None else f" has not run for {days}."
+    return "\n".join(filter(None, (f"{finding.job['label']}{says}", finding.evidence, finding.fix)))
+
+
+def _add(case: ET.Element, tag: str, kind: str, words: Sequence[str]) -> None:
+    about = {"type": kind, "message": for_xml(words[0].partition("\n")[0])}
+    ET.SubElement(case, tag, about).text = for_xml("\n".join(words))
+
+
+def series_sentence(series: NightSeries, now: datetime, state: str) -> str:
     """Return a series in a sentence: its state, level and its new or standing changes."""
     level = "no level yet" if series["level"] is None else f"{series['level']:,.0f} tokens/s/GPU"
     told_of = [change_clause(c, now) for c in series["changes"] if c["new"] or c["stands"]]
     doubt = [suspect_clause(series)] if series["suspect"] else []
-    state = f"{series['label']}: {series['state']}, {level}"
-    return ". ".join([state, *told_of, *doubt]) + "."
+    return ". ".join([f"{series['label']}: {state}, {level}", *told_of, *doubt]) + "."
 
 
-def _error_case(name: str, kind: str, message: str) -> ET.Element:
+def _error_case(classname: str, name: str, kind: str, words: str) -> ET.Element:
+    case = ET.Element("testcase", {"classname": classname, "name": for_xml(name)})
+    _add(case, "error", kind, [words])
+    return case
+
+
+def _log_case(name: str, kind: str, message: str) -> ET.Element:
     """Return the case of a log that could not be read, or whose run failed to compute."""
     case = ET.Element("testcase", {"classname": "fairmfu.logs", "name": for_xml(name)})
     about = {"type": kind, "message": for_xml(message)}

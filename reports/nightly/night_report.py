@@ -7,24 +7,25 @@ they always agree. A `Style` defines how each output writes names and emphasis.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+import shlex
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from math import log
 from typing import Any, Final, cast
 
 import polars as pl
 
-from fairmfu.ingest.core.schema import OUTCOMES
-from fairmfu.metrics.compare.change_points import MIN_POINTS
-from fairmfu.metrics.compare.history import BASELINE_WITHOUT_SERIES, ChangeRow, SeriesRow
-from fairmfu.metrics.core.run_table import MetricsRow, not_null
+from fairmfu.ingest.core.schema import OUTCOMES, TIMESTAMP
+from fairmfu.metrics.compare.history import ChangeRow, SeriesRow
+from fairmfu.metrics.compare.rhythm import MAX_CLOCK_LEAD, overdue
+from fairmfu.metrics.core.run_table import MetricsRow
 
-from ..text.claims_text import join_words
 from ..text.run_narrative import OUTCOME_LABELS
 from ..text.runs_table import unique_names as own_names
 from ..text.tabular import percent
-from ..text.verdict import PLAIN_STYLE, Style, Verdict, count_noun
+from ..text.verdict import PLAIN_STYLE, Style, count_noun
+from .jobs import JOB_SCHEMA
 
 
 class NightChange(ChangeRow):
@@ -36,6 +37,7 @@ class NightChange(ChangeRow):
 
     new: bool
     label: str
+    setup: str
     framework: str | None
     synthetic: bool
     stands: bool
@@ -47,11 +49,13 @@ class NightChange(ChangeRow):
 class NightSeries(SeriesRow):
     """Series in the night's report: a row of history with its changes.
 
+    label: name of the job; setup: its facts, short
     ran: has a run of tonight; news: has a change of tonight, an alarm or a suspicion
     telling: has news, or a change that still stands; silent: days without a run, if more than usual
     """
 
     label: str
+    setup: str
     synthetic: bool
     changes: list[NightChange]
     ran: bool
@@ -73,6 +77,9 @@ Row = Mapping[str, Any]
 
 REGRESSION, IMPROVEMENT = "regression", "improvement"
 BASELINE: Final = "baseline"
+DEFAULT_FAIL_ON: Final = ("regression", "crash", "missing")
+"""Findings that make a night fail, unless `fail_on` names others."""
+
 STATE_NEW, STATE_STEADY, STATE_SUSPECT, STATE_REGRESSED, STATE_IMPROVED = (
     "new",
     "steady",
@@ -94,16 +101,6 @@ BAD_OUTCOMES: Final = tuple(one for one in OUTCOMES if one not in ("completed", 
 MAX_NAMED_ITEMS: Final = 3
 """Most series, runs or logs named in a sentence; the rest is counted."""
 
-MIN_SILENT_GAPS: Final = 3
-MIN_SILENCE: Final = timedelta(days=2)
-MAX_EXTRA_SILENCE: Final = timedelta(days=30)
-"""A series is missed after MIN_SILENT_GAPS of its usual gaps, at least MIN_SILENCE, and at most
-MAX_EXTRA_SILENCE longer: a series that is silent for much longer has ended.
-"""
-
-EXIT_NO_REGRESSION, EXIT_REGRESSION, EXIT_UNREAD_SOURCE = 0, 3, 4
-"""Exit codes; 1 and 2 are the command's own."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Night:
@@ -118,6 +115,11 @@ class Night:
     threshold: share below which a change does not count
     runs_page: relative link to the full report of tonight's runs
     redacted: the texts are redacted (reports.page.redaction)
+    jobs: the job of every run (reports.nightly.jobs.JOB_SCHEMA)
+    now: end of the night, on the clock of their starts
+    fail_on: names of findings that make the night fail; told: keys of failures told before
+    expected, ended: names of jobs that have to run, and that no longer run
+    store: as a command names it
     """
 
     title: str
@@ -136,6 +138,13 @@ class Night:
     runs_page: str | None = None
     comparison: Sequence[str] = ()
     redacted: bool = False
+    jobs: pl.DataFrame = field(default_factory=JOB_SCHEMA.to_frame)
+    now: datetime | None = None
+    fail_on: Sequence[str] = DEFAULT_FAIL_ON
+    told: Collection[str] = frozenset()
+    expected: Sequence[str] = ()
+    ended: Sequence[str] = ()
+    store: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,18 +167,6 @@ class NightDigest:
     def regressions(self) -> list[NightChange]:
         """Regressions that count and are new tonight, or are against a baseline."""
         return [change for change in self.changes if is_alarm(change)]
-
-
-def exit_code(night: Night) -> int:
-    """Return 3 on a regression of tonight or against a baseline, else 4 or 0.
-
-    4 if a log failed: the log cannot be read, or its run cannot be computed.
-    """
-    if any(map(is_alarm, night.changes.iter_rows(named=True))):
-        return EXIT_REGRESSION
-    unread = (night.sources["status"] == SOURCE_FAILED).any()
-    failed = night.tonight["error"].is_not_null().any()
-    return EXIT_UNREAD_SOURCE if unread or failed else EXIT_NO_REGRESSION
 
 
 def is_alarm(change: Row) -> bool:
@@ -198,12 +195,16 @@ def build_digest(night: Night) -> NightDigest:
 class _Known:
     """Lookups for the rows of a night, by series or run.
 
-    labels: short; shared: by all series; names: of runs; pinned: time of the baseline's run
+    now: end of the night; jobs: rows of JOB_SCHEMA by series
+    labels: names of jobs, else of their set-ups; setups: short; shared: by all series
+    names: of runs; pinned: time of the baseline's run
     synthetic, tonight: series that are synthetic, and that have a run of tonight
     """
 
-    at: datetime
+    now: datetime
+    jobs: Mapping[str, Sequence[Row]]
     labels: Mapping[str, str]
+    setups: Mapping[str, str]
     shared: str
     names: Mapping[str, str]
     frameworks: Mapping[str, str]
@@ -214,17 +215,23 @@ class _Known:
 
     @classmethod
     def of(cls, night: Night) -> _Known:
-        labels, shared = series_labels(night.series["series"].to_list())
+        setups, shared = series_labels(night.series["series"].to_list())
+        synthetic = frozenset(night.points.filter("synthetic")["series"])
+        jobs: dict[str, list[Row]] = {}
+        for row in job_rows(night):
+            jobs.setdefault(row["series"] or "", []).append(row)
         ran = night.points.filter(pl.col("run_id").is_in(night.tonight["run_id"].implode()))
         return cls(
-            at=night.at,
-            labels=labels,
+            now=digest_now(night),
+            jobs=jobs,
+            labels=setups | _job_labels(jobs, synthetic),
+            setups=setups,
             shared=shared,
             names=run_names(night),
             frameworks=_frameworks(night),
             levels=dict(night.series.select("series", "level").iter_rows()),
             pinned=_pinned(night),
-            synthetic=frozenset(night.points.filter("synthetic")["series"]),
+            synthetic=synthetic,
             tonight=frozenset(ran["series"]),
         )
 
@@ -232,6 +239,7 @@ class _Known:
         """Return the fields that accompany a series everywhere."""
         return {
             "label": self.labels.get(series, series),
+            "setup": self.setups.get(series, series),
             "framework": self.frameworks.get(series),
             "synthetic": series in self.synthetic,
         }
@@ -250,6 +258,8 @@ class _Known:
     def one_series(self, row: Row, changes: Sequence[NightChange]) -> NightSeries:
         """Return a row of SERIES_SCHEMA with the night's fields; changes: of all series."""
         own = [change for change in changes if change["series"] == row["series"]]
+        starts = [one["at"] for one in self.jobs.get(row["series"], ()) if one["at"] is not None]
+        silence = overdue(starts, self.now)
         news = bool(row["suspect"]) or any(c["new"] or is_alarm(c) for c in own)
         more = {
             "changes": own,
@@ -257,7 +267,7 @@ class _Known:
             "news": news,
             "telling": news or any(c["stands"] for c in own),
             "baseline_name": self.names.get(row["baseline_run"], row["baseline_run"]),
-            "silent": _silent_days(row, self.at),
+            "silent": None if silence is None else silence.days,
         }
         return cast(NightSeries, {**row, **self.about(row["series"]), **more})
 
@@ -287,6 +297,42 @@ def series_labels(series: Sequence[str]) -> tuple[dict[str, str], str]:
 
 MAKER_AND_MEMORY: Final = re.compile(r"\b(?:NVIDIA|AMD) |(?<=\w) \d+GB(?: HBM\w*)?\b")
 """Maker and memory in a device's name, besides the model."""
+
+
+def _job_labels(jobs: Mapping[str, Sequence[Row]], synthetic: Collection[str]) -> dict[str, str]:
+    """Return the name of each series' job, where it has one."""
+    names = {series: rows[-1]["job"] for series, rows in jobs.items() if series}
+    mark = dict.fromkeys(synthetic, f", {SYNTHETIC_PART}")
+    return {series: f"{name}{mark.get(series, '')}" for series, name in names.items() if name}
+
+
+def digest_now(night: Night) -> datetime:
+    """Return the end of the night, without a zone, on the clock of the runs' starts."""
+    return night.now or night.at.astimezone(UTC).replace(tzinfo=None)
+
+
+def job_rows(night: Night) -> list[Row]:
+    """Return the runs of all jobs, oldest first.
+
+    A start in the future comes first: a wrong clock. Without `jobs`, the points are the runs.
+    """
+    rows = night.jobs if night.jobs.height else _runs_without_jobs(night)
+    future = pl.col("at") > digest_now(night) + MAX_CLOCK_LEAD
+    found: list[Row] = [*rows.sort(~future, "at", "run_id", nulls_last=False).to_dicts()]
+    return found
+
+
+def _runs_without_jobs(night: Night) -> pl.DataFrame:
+    """Return the points and the other runs of tonight, columns of JOB_SCHEMA."""
+    fresh = night.tonight.select(
+        "run_id", "name", "framework", "outcome", "outcome_text", at="started_at"
+    ).with_columns(pl.col("at").cast(TIMESTAMP))
+    points = night.points.select("run_id", "name", "series", "at", "outcome")
+    placed = points.update(fresh.select("run_id", "outcome"), on="run_id", how="left").join(
+        fresh.select("run_id", "outcome_text", "framework"), on="run_id", how="left"
+    )
+    others = fresh.join(points, on="run_id", how="anti")
+    return pl.concat([JOB_SCHEMA.to_frame(), placed, others], how="diagonal")
 
 
 def _frameworks(night: Night) -> dict[str, str]:
@@ -335,17 +381,6 @@ def _worst(series: NightSeries) -> tuple[Any, ...]:
     place = order.index(series["state"]) if series["state"] in order else len(order)
     fresh = any(change["new"] for change in series["changes"])
     return not any(map(is_alarm, series["changes"])), not fresh, place, series["series"]
-
-
-def _silent_days(series: Row, now: datetime) -> int | None:
-    """Return the days without a run, if longer than usual for this series."""
-    first, last, nights = series["first_at"], series["last_at"], series["nights"]
-    if first is None or last is None or nights < MIN_SILENT_GAPS:
-        return None
-    since: timedelta = now.astimezone(UTC).replace(tzinfo=None) - last
-    usual = (last - first) / (nights - 1)
-    least = max(MIN_SILENT_GAPS * usual, MIN_SILENCE)
-    return since.days if least < since < least + MAX_EXTRA_SILENCE else None
 
 
 def run_names(night: Night) -> dict[str, str]:
@@ -471,11 +506,16 @@ def change_evidence(
     return "; ".join(words) + "."
 
 
-def compare_command(change: NightChange) -> str | None:
+def compare_command(change: NightChange, night: Night) -> str | None:
     """Return the command that compares the runs on both sides of a change, by id."""
     ids = [run_id for run_id in (change["last_before"], change["run_id"]) if run_id is not None]
     known = len(ids) > 1 and all(re.fullmatch(r"[\w-]+", run_id) for run_id in ids)
-    return f"fairmfu compare {' '.join(ids)}" if known else None
+    return f"fairmfu compare {' '.join(ids)}{store_option(night)}" if known else None
+
+
+def store_option(night: Night) -> str:
+    """Return the option that names the night's store, after a command."""
+    return "" if night.store is None else f" --store {shlex.quote(night.store)}"
 
 
 def outcome_label(run: Row) -> str:
@@ -488,148 +528,7 @@ def failure_label(run: Row) -> str:
     return ", ".join(filter(None, (run["framework"], outcome_label(run))))
 
 
-# --- the sentences ------------------------------------------------------------------------
-
-
-def headline(digest: NightDigest, style: Style = PLAIN_STYLE) -> Verdict:
-    """Return the first sentence of the report, and its notes."""
-    news = _news(digest, style)
-    notes = [
-        "" if news is None else _tonight(digest),
-        _lost_baselines(digest, style),
-        _others(digest),
-        _standing(digest, style),
-        _suspects(digest, style),
-        _not_read(digest, style),
-        _not_watched(digest, style),
-        _silent_series(digest, style),
-        _mixed(digest, style),
-    ]
-    speed = _no_news(digest) if news is None else news
-    first = " ".join(filter(None, (_ended_badly(digest, style), _failed(digest, style), speed)))
-    return Verdict("", first, tuple(note for note in notes if note))
-
-
-def brief_headline(digest: NightDigest) -> str:
-    """Return the first sentence in brief, such as `1 regression tonight`."""
-    if bad := bad_outcome_runs(digest):
-        return f"{_how_many_of(bad, digest.runs)} did not complete"
-    says = _news(digest, PLAIN_STYLE) or _no_news(digest)
-    return re.split(r"[:.,](?:\s|$)", says, maxsplit=1)[0]
-
-
-def _how_many_of(some: Sequence[NightRun], runs: Sequence[NightRun]) -> str:
-    if len(some) == len(runs):
-        return "The only run" if len(runs) == 1 else f"All {len(runs):,} runs"
-    return f"{len(some):,} of {count_noun(len(runs), 'run')}"
-
-
-def _news(digest: NightDigest, style: Style) -> str | None:
-    """Return the worst news of the night; None without a change to report."""
-    now, changes = digest.night.at, digest.changes
-    fresh = [c for c in changes if c["new"] and c["counts"]]
-    worse = [c for c in fresh if c["kind"] == REGRESSION]
-    held = [c for c in digest.regressions if not c["new"]]
-    better = [c for c in fresh if c["kind"] == IMPROVEMENT]
-    if worse:
-        return f"{_how_many(worse, 'regression')} tonight{_lead(worse, now, style)}"
-    if held:
-        n = len({c["series"] for c in held})
-        still = f"{count_noun(n, 'series')} {'is' if n == 1 else 'are'} still below"
-        its = "its baseline" if n == 1 else "their baselines"
-        return f"No new regression, but {still} {its}{_lead(held, now, style)}"
-    if better:
-        return f"{_how_many(better, 'improvement')} tonight{_lead(better, now, style)}"
-    return None
-
-
-def _how_many(changes: Sequence[NightChange], noun: str) -> str:
-    return count_noun(len({c["series"] for c in changes}), noun)
-
-
-def _lead(changes: Sequence[NightChange], now: datetime, style: Style) -> str:
-    one = len({c["series"] for c in changes}) == 1
-    return f"{': ' if one else ', the largest: '}{change_clause(changes[0], now, style)}."
-
-
-def _no_news(digest: NightDigest) -> str:
-    """Return the first sentences of a night without a change that counts."""
-    ran = [row for row in digest.series if row["ran"]]
-    runs = f"{count_noun(len(digest.runs), 'run')} tonight."
-    first = "No new speed change."
-    if not digest.runs:
-        first = "No new run tonight."
-    elif any(change["new"] for change in digest.changes):
-        first = f"No new speed change above the threshold of {percent(digest.night.threshold)}."
-    elif suspects(digest):
-        first = "No new confirmed speed change."
-    elif not ran:
-        first = "Nothing to compare."
-    elif all(row["state"] == STATE_NEW for row in digest.series):
-        return f"{_history_needed(digest.series)} {runs}"
-    elif not any(row["state"] == STATE_NEW for row in ran):
-        return f"{_unchanged(digest)} {runs}"
-    return f"{first} {_tonight(digest)}"
-
-
-def _history_needed(series: Sequence[NightSeries]) -> str:
-    most = max(row["points"] for row in series)
-    who = "" if len(series) == 1 else f"the longest of {len(series):,} series has "
-    return f"Not enough history: {who}{most:,} of {MIN_POINTS} runs needed."
-
-
-def _unchanged(digest: NightDigest) -> str:
-    """Return the sentence that no measured series changed its speed."""
-    ran, every = sum(row["ran"] for row in digest.series), len(digest.series)
-    if ran == every:
-        where = "the only series" if every == 1 else f"any of the {every:,} series"
-        return f"No new speed change in {where}."
-    outcomes = {run["outcome"] for run in digest.runs if run["series"] is not None}
-    how = "completed" if outcomes == {"completed"} else "measured"
-    have, whose = ("has", "its") if ran == 1 else ("have", "their")
-    only = f"Only {ran:,} of {every:,} series {have} a {how} run tonight"
-    return f"{only}; {whose} speed has not changed."
-
-
-def _tonight(digest: NightDigest) -> str:
-    """Return the number of runs and series tonight, and of series by news."""
-    ran = [row for row in digest.series if row["ran"]]
-    every = count_noun(len(digest.series), "series")
-    if not digest.runs:
-        return f"{every} in the history."
-    text = f"{count_noun(len(digest.runs), 'run')} tonight"
-    if not ran:
-        return f"{text}, in no series."
-    few = sum(row["state"] == STATE_NEW for row in ran)
-    doubt = sum(bool(row["suspect"]) for row in ran if row["state"] != STATE_NEW)
-    moved = sum(
-        any(c["new"] for c in row["changes"])
-        for row in ran
-        if row["state"] != STATE_NEW and not row["suspect"]
-    )
-    counts = {
-        "unchanged": len(ran) - few - doubt - moved,
-        "changed": moved,
-        "suspect": doubt,
-        "with too few runs": few,
-    }
-    parts = ", ".join(f"{n:,} {words}" for words, n in counts.items() if n)
-    series = every if len(ran) == len(digest.series) else f"{len(ran):,} of {every}"
-    return f"{text} in {series}: {parts}."
-
-
-def _others(digest: NightDigest) -> str:
-    """Return news left out of the first sentence: improvements, and small changes."""
-    fresh = [c for c in digest.changes if c["new"]]
-    better = [c for c in fresh if c["kind"] == IMPROVEMENT and c["counts"]]
-    parts = []
-    if better and any(map(is_alarm, digest.changes)):
-        parts.append(f"{_how_many(better, 'improvement')} tonight")
-    small = [c for c in fresh if not c["counts"]]
-    if small:
-        below = f"below the threshold of {percent(digest.night.threshold)}"
-        parts.append(f"{count_noun(len(small), 'change')} {below}")
-    return f"Also {join_words(parts)}." if parts else ""
+# --- selections ---------------------------------------------------------------------------
 
 
 def standing(digest: NightDigest) -> list[NightChange]:
@@ -641,18 +540,6 @@ def standing_heading(changes: Sequence[NightChange]) -> str:
     """Return the heading of changes of earlier nights."""
     bad = all(change["kind"] == REGRESSION for change in changes)
     return "Open regressions" if bad else "Earlier changes still in effect"
-
-
-def _standing(digest: NightDigest, style: Style) -> str:
-    fresh = {c["series"] for c in digest.changes if c["new"] or is_alarm(c)}
-    old = [c for c in standing(digest) if c["series"] not in fresh]
-    down = [c for c in old if c["kind"] == REGRESSION and c["counts"]]
-    if not down:
-        return ""
-    n = len({c["series"] for c in down})
-    verb = "is" if n == 1 else "are"
-    named = join_some([style.plain(label) for label in dict.fromkeys(c["label"] for c in down)])
-    return f"{count_noun(n, 'series')} {verb} still slower after an earlier regression: {named}."
 
 
 def suspects(digest: NightDigest) -> list[NightSeries]:
@@ -669,13 +556,6 @@ def suspect_clause(series: NightSeries, style: Style = PLAIN_STYLE) -> str:
     return f"{style.name(series)}, last run {style.strong(f'{size} {way}')} its level"
 
 
-def _suspects(digest: NightDigest, style: Style) -> str:
-    doubt = [suspect_clause(row, style) for row in suspects(digest)]
-    if not doubt:
-        return ""
-    return f"Suspect until another run confirms it: {join_some(doubt)}."
-
-
 def bad_outcome_runs(digest: NightDigest) -> list[NightRun]:
     """Return runs of tonight with a crash, out of memory, killed or without a loss."""
     return [run for run in digest.runs if run["outcome"] in BAD_OUTCOMES]
@@ -686,87 +566,7 @@ def failed_runs(digest: NightDigest) -> list[NightRun]:
     return [run for run in digest.runs if run["error"] is not None]
 
 
-def _failed(digest: NightDigest, style: Style) -> str:
-    bad = [style.plain(f"{run['label']} ({run['error']})") for run in failed_runs(digest)]
-    if not bad:
-        return ""
-    return (
-        f"{count_noun(len(bad), 'run')} could not be analysed because of a bug in fairmfu: "
-        f"{join_some(bad)}. Other runs are not affected. Please report it with the log."
-    )
-
-
-def _ended_badly(digest: NightDigest, style: Style) -> str:
-    bad = bad_outcome_runs(digest)
-    if not bad:
-        return ""
-    named = join_some([style.plain(f"{run['label']} ({failure_label(run)})") for run in bad])
-    return f"{_how_many_of(bad, digest.runs)} tonight did not complete: {named}."
-
-
-def _not_read(digest: NightDigest, style: Style) -> str:
-    paths = [style.plain(row["path"]) for row in digest.failed]
-    return (
-        f"{count_noun(len(paths), 'log')} could not be read: {join_some(paths)}." if paths else ""
-    )
-
-
-def _not_watched(digest: NightDigest, style: Style) -> str:
-    """Return runs of tonight in no series, with reasons if few."""
-    why = dict(digest.night.unplaced.select("run_id", "why").iter_rows())
-    left = [
-        run
-        for run in digest.runs
-        if run["series"] is None and run["outcome"] not in BAD_OUTCOMES and run["error"] is None
-    ]
-    if not left:
-        return ""
-    named = [
-        style.plain(
-            f"{run['label']} ({why[run['run_id']]})" if run["run_id"] in why else run["label"]
-        )
-        for run in left
-    ]
-    one = len(left) == 1
-    which = join_some(named) if len(left) <= MAX_NAMED_ITEMS else "the report says why"
-    return (
-        f"{count_noun(len(left), 'run')} tonight {'is' if one else 'are'} in no series, "
-        f"so {'its' if one else 'their'} speed is not tracked: {which}."
-    )
-
-
-def _lost_baselines(digest: NightDigest, style: Style) -> str:
-    """Return a note on pinned runs with a rate but no series."""
-    lost = digest.night.unplaced.filter(pl.col("why") == BASELINE_WITHOUT_SERIES)["name"].to_list()
-    if not lost:
-        return ""
-    one = len(lost) == 1
-    verb = style.strong(f"{'is' if one else 'are'} not checked")
-    why = "its run is" if one else "their runs are"
-    named = join_some([style.plain(name) for name in lost])
-    return (
-        f"{count_noun(len(lost), 'baseline')} {verb}, because {why} in no series: {named}. "
-        "Fix: set another run as baseline, or remove the baseline (fairmfu baseline -h)."
-    )
-
-
-def _silent_series(digest: NightDigest, style: Style) -> str:
-    late = [row for row in digest.series if row["silent"] is not None]
-    if not late:
-        return ""
-    ages = [f"newest run {count_noun(not_null(row['silent']), 'day')} old" for row in late]
-    labels = [style.plain(row["label"]) for row in late]
-    named = join_some([f"{label} ({age})" for label, age in zip(labels, ages, strict=True)])
-    have = "has" if len(late) == 1 else "have"
-    return f"{count_noun(len(late), 'job')} {have} stopped reporting: {named}."
-
-
-def _mixed(digest: NightDigest, style: Style) -> str:
-    mixed = [row for row in digest.series if len(row["formulas"] or []) > 1]
-    if not mixed:
-        return ""
-    named = join_some([style.plain(row["label"]) for row in mixed])
-    return f"MFU comes from several formulas in {count_noun(len(mixed), 'series')}: {named}."
+# --- doubts ---------------------------------------------------------------------------------
 
 
 def formula_dates(points: pl.DataFrame) -> list[str]:

@@ -21,14 +21,15 @@ from dataclasses import dataclass, field, fields, replace
 from datetime import datetime, timedelta
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import polars as pl
 
 from fairmfu.ingest.core.errors import FairmfuError, explain_write_error
-from fairmfu.ingest.core.schema import BOOL, TEXT, TEXT_LIST, TIMESTAMP
+from fairmfu.ingest.core.schema import BOOL, INT, TEXT, TEXT_LIST, TIMESTAMP
 from fairmfu.ingest.detect.format_lookup import load_format_catalog
 from fairmfu.ingest.extract.engine_api import ReadEngine
+from fairmfu.ingest.extract.run_names import job_name, job_place
 from fairmfu.ingest.facts.project_config import CONFIG_NAME
 from fairmfu.ingest.pipeline import ingest_run
 from fairmfu.ingest.pipeline.ingest_run import Outcome
@@ -39,6 +40,7 @@ from fairmfu.metrics.compare.comparability import rank_runs
 from fairmfu.metrics.compare.comparison_row import ComparisonRow
 from fairmfu.metrics.compare.cost import Price
 from fairmfu.metrics.compare.history import SERIES_BY, History, history
+from fairmfu.metrics.compare.rhythm import end_of_night
 from fairmfu.metrics.core.messages import as_clause
 from fairmfu.metrics.formula.accelerators import Accelerator
 from fairmfu.metrics.formula.flops import FORMULA_VERSION
@@ -55,7 +57,9 @@ from ..store.metrics_store import MetricsState, analysis_of, store_metrics, upda
 from ..text.summary import comparison_rows, verdict_sentences
 from ..text.verdict import count_noun, ranked_groups
 from . import baselines, night_html, night_outputs
-from .night_report import Night, exit_code
+from .findings import FIRST_NIGHT_WINDOW, exit_code, told_failures
+from .jobs import jobs_of_runs
+from .night_report import BAD_OUTCOMES, DEFAULT_FAIL_ON, Night
 
 NIGHTS: Final = "nights"
 """Name of the nights' table in the store."""
@@ -74,6 +78,9 @@ NIGHT_SCHEMA: Final = pl.Schema(
 the reported state of the store.
 """
 
+DEFAULT_STORE: Final = "fairmfu-store"
+"""Store of a command without `--store`, in the current folder."""
+
 ARCHIVE: Final = "archive"
 DATED: Final = re.compile(r"\d{4}-\d\d-\d\d(-\d+)?")
 LOG_FILE: Final = "nightly.log"
@@ -81,10 +88,6 @@ MAX_LOG_BYTES: Final = 1_000_000
 
 MAX_REPORTED_RUNS: Final = 60
 """Most runs of one night with a full report; a first night may bring thousands."""
-
-FIRST_NIGHT_WINDOW: Final = timedelta(hours=20)
-"""Age, relative to the newest run, up to which changes are news on the first night of a folder."""
-
 
 # -- one night -------------------------------------------------------------------------------
 
@@ -99,6 +102,8 @@ class NightlyOrder:
     threshold: share below which a change does not count
     keep: number of dated reports to keep; None keeps all
     baselines: names or ids of runs, in addition to pinned ones
+    fail_on: names of findings that make the night fail (reports.nightly.findings)
+    expected, ended: names of jobs that have to run, and that no longer run
     engine: reads the logs
     redaction: names to hide, collected during the run; None for reports that hide nothing
     """
@@ -111,6 +116,9 @@ class NightlyOrder:
     threshold: float = 0.0
     keep: int | None = None
     baselines: Sequence[str] = ()
+    fail_on: Sequence[str] = DEFAULT_FAIL_ON
+    expected: Sequence[str] = ()
+    ended: Sequence[str] = ()
     overlay: Sequence[Accelerator] = ()
     price: Price | None = None
     engine: ReadEngine = ingest_run.SINGLE_PROCESS
@@ -294,19 +302,19 @@ def _night_and_news(
 
     before: earlier nights, columns of NIGHT_SCHEMA
     """
-    store, metrics = order.store, state.metrics
+    metrics = state.metrics
     _note_clock_setback(before, diary)
     _note_outdated_metrics(order, state, diary)
-    _note_outdated_readings(store, metrics, diary)
+    _note_outdated_readings(order.store, metrics, diary)
+    dated = _dated(order.store, state.kept, metrics)
     past = history(
-        _dated(store, state.kept, metrics),
+        dated,
         by=order.by,
         threshold=order.threshold,
-        baselines=baselines.night_baselines(store, order.baselines, metrics),
+        baselines=baselines.night_baselines(order.store, order.baselines, metrics),
     )
     changes, told = _news(past, before, order, diary)
     _note_overridden_logs(tonight.runs, diary)
-    comparison = _comparison(tonight, order)
     night = Night(
         title=order.title,
         at=datetime.now().astimezone(),
@@ -322,9 +330,11 @@ def _night_and_news(
         version=version("fairmfu"),
         threshold=order.threshold,
         runs_page="runs.html" if tonight.shown.height else None,
-        comparison=comparison,
+        comparison=_comparison(tonight, order),
+        told=frozenset(before["told"].explode(empty_as_null=False)),
+        **_jobs(order, dated, past.points, tonight.runs),
     )
-    return night, told
+    return night, [*told, *told_failures(night)]
 
 
 def _note_outdated_metrics(order: NightlyOrder, state: MetricsState, diary: _Diary) -> None:
@@ -383,7 +393,8 @@ def _note_clock_setback(nights: pl.DataFrame, diary: _Diary) -> None:
         diary.note(
             f"The clock was set back: it shows {utc_now():%Y-%m-%d %H:%M} UTC, and the last report "
             f"is of {last:%Y-%m-%d %H:%M} UTC. Only logs without timestamps are affected: they are "
-            "ordered by this clock."
+            "ordered by this clock. A job is not reported as missing until the clock is past "
+            "its last run."
         )
 
 
@@ -417,13 +428,73 @@ def _note_outdated_readings(store: Store, metrics: pl.DataFrame, diary: _Diary) 
 
 
 def _dated(store: Store, kept: pl.DataFrame, metrics: pl.DataFrame) -> pl.DataFrame:
-    """Add to metrics when each run was first read, and its peak table."""
-    read_at = store.table("sources").select("sha256", "read_at")
-    of_run = store.table("runs").select("run_id", "sha256").join(read_at, on="sha256")
+    """Add reading time, path, clock and peak table of each run to metrics."""
+    read_at = store.table("sources").select("sha256", "read_at", "path")
+    of_run = store.table("runs").select("run_id", "sha256", "utc").join(read_at, on="sha256")
     peaks = kept.select("run_id", "peaks")
-    return metrics.join(of_run.drop("sha256"), on="run_id", how="left").join(
+    dated = metrics.join(of_run.drop("sha256"), on="run_id", how="left").join(
         peaks, on="run_id", how="left"
     )
+    jobs = [job_place(Path(path)) if path else None for path in dated["path"]]
+    return dated.with_columns(job=pl.Series(jobs, dtype=TEXT))
+
+
+def _jobs(
+    order: NightlyOrder, dated: pl.DataFrame, points: pl.DataFrame, tonight: pl.DataFrame
+) -> dict[str, Any]:
+    """Return the fields of a night about jobs.
+
+    Starts in UTC are shifted to the clock of this machine. Other logs are taken to be of its zone.
+    """
+    clock = datetime.now().astimezone()
+    offset = clock.utcoffset() or timedelta(0)
+    started = pl.col("started_at") + pl.when("utc").then(pl.lit(offset)).otherwise(timedelta(0))
+    names = [job_name(Path(path)) if path else "" for path in dated["path"]]
+    runs = dated.with_columns(
+        at=pl.coalesce(started, pl.col("read_at") + offset), path_name=pl.Series(names, dtype=TEXT)
+    )
+    newest = runs["at"].max()
+    fresh = runs.filter(pl.col("run_id").is_in(tonight["run_id"].implode()))["at"].max()
+    is_fresh = isinstance(newest, datetime) and newest == fresh
+    now = end_of_night(clock.replace(tzinfo=None), cast(datetime, newest) if is_fresh else None)
+    runs = runs.rename({"job": "place"})
+    whole = runs.join(_last_steps(order.store, runs), "run_id", "left")
+    return {
+        "jobs": jobs_of_runs(whole, points, order.by),
+        "now": now,
+        "store": None if str(order.store.path) == DEFAULT_STORE else str(order.store.path),
+        "fail_on": order.fail_on,
+        "expected": order.expected,
+        "ended": order.ended,
+    }
+
+
+def _last_steps(store: Store, runs: pl.DataFrame) -> pl.DataFrame:
+    """Return the last step line of each newest run that did not complete."""
+    ended = runs.filter(pl.col("outcome").is_in([*BAD_OUTCOMES, "incomplete"]))
+    recent = ended.filter(pl.col("at") > pl.col("at").max() - MAX_FAILURE_AGE)
+    members = recent.select("run_id", member="members").explode("member")
+    steps = store.table("steps", recent["members"].explode().to_list()) if recent.height else None
+    if steps is None:
+        return pl.DataFrame(schema=_LAST_STEPS)
+    by_member = members.join(steps.rename({"run_id": "member"}), "member", "left")
+    return (
+        by_member.group_by("run_id")
+        .agg(
+            step_lines=pl.col("step").count(),
+            last_step=pl.col("step").max(),
+            last_at=pl.col("logged_at").max(),
+        )
+        .cast(_LAST_STEPS)
+    )
+
+
+MAX_FAILURE_AGE: Final = timedelta(days=30)
+"""Age of a run up to which the report names the step of its failure."""
+
+_LAST_STEPS: Final = pl.Schema(
+    {"run_id": TEXT, "step_lines": INT, "last_step": INT, "last_at": TIMESTAMP}
+)
 
 
 def _news(

@@ -250,7 +250,15 @@ def test_an_input_of_the_other_command_is_an_error(
 
 @pytest.mark.parametrize(
     ("code", "fails", "ends"),
-    [(0, "true", 0), (3, "true", 3), (3, "false", 0), (4, "true", 0), (1, "true", 1)],
+    [
+        (0, "true", 0),
+        (3, "true", 3),
+        (3, "false", 0),
+        (4, "true", 0),
+        (5, "true", 5),
+        (5, "false", 5),
+        (1, "true", 1),
+    ],
 )
 def test_a_night_ends_the_job_as_is_wanted(
     code: int, fails: str, ends: int, runner: Runner

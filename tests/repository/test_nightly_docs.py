@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import configparser
+import json
 import os
 import re
 import shutil
@@ -14,7 +15,9 @@ import yaml
 
 from fairmfu.ingest.facts.project_config import load_config
 from fairmfu.metrics.core.run_table import METRICS
+from fairmfu.reports.nightly.night_outputs import summary
 from tests.support.folders import ROOT
+from tests.support.told_nights import a_night, crashed, regression
 
 DOCS = ROOT / "docs"
 EXAMPLES = sorted(
@@ -72,7 +75,7 @@ def test_its_first_configuration_is_read(tmp_path: Path) -> None:
 
 def test_the_page_names_every_exit_code_of_the_command() -> None:
     told = set(re.findall(r"^\| (\d) \|", PAGE, re.MULTILINE))
-    assert told == {"0", "1", "2", "3", "4"}
+    assert told == {"0", "1", "2", "3", "4", "5"}
 
 
 # -- cron ------------------------------------------------------------------------------------
@@ -94,7 +97,7 @@ def test_a_crontab_has_five_fields_and_a_command(name: str) -> None:
     assert "fairmfu nightly" in command
 
 
-@pytest.mark.parametrize("code", [0, 3, 4, 1])
+@pytest.mark.parametrize("code", [0, 3, 4, 5, 1])
 def test_cron_mails_what_was_said_if_a_night_does_not_end_well(code: int, stub: Path) -> None:
     ((_, command),) = cron_lines("crontab")
     config = "/srv/perf/fairmfu.toml"
@@ -162,7 +165,7 @@ def steps() -> dict[str, dict[str, object]]:
     return {step["name"]: step for step in workflow["jobs"]["nightly"]["steps"]}
 
 
-@pytest.mark.parametrize(("code", "ends"), [(0, 0), (3, 3), (4, 0), (1, 1)])
+@pytest.mark.parametrize(("code", "ends"), [(0, 0), (3, 3), (4, 0), (5, 5), (1, 1)])
 def test_a_workflow_fails_on_regressions_and_failures_only(
     code: int, ends: int, steps: dict[str, dict[str, str]], stub: Path, tmp_path: Path
 ) -> None:
@@ -184,7 +187,7 @@ def test_a_workflow_shows_no_summary_of_an_earlier_night(
     steps: dict[str, dict[str, str]],
 ) -> None:
     for name in ("Summary", "Comment"):
-        codes = 'contains(fromJSON(\'["0", "3", "4"]\'), steps.nightly.outputs.code)'
+        codes = 'contains(fromJSON(\'["0", "3", "4", "5"]\'), steps.nightly.outputs.code)'
         assert codes in steps[name]["if"]
         assert '"$OUT/summary.md"' in steps[name]["run"]
     assert steps["Nightly"]["id"] == "nightly"
@@ -192,10 +195,32 @@ def test_a_workflow_shows_no_summary_of_an_earlier_night(
         assert steps[name]["if"] == "${{ !cancelled() }}"
 
 
+# -- jq --------------------------------------------------------------------------------------
+
+RECIPES = re.findall(r"^    (jq .*)$", (DOCS / "nightly-summary.md").read_text(), re.MULTILINE)
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_a_recipe_of_jq_fires_on_a_bad_night_alone(recipe: str, tmp_path: Path) -> None:
+    if shutil.which("jq") is None:
+        pytest.skip("no jq here")
+    said = {}
+    for name, night in (("bad", regression(runs=[crashed()])), ("good", a_night())):
+        (tmp_path / "summary.json").write_text(json.dumps(summary(night)))
+        done = subprocess.run(  # noqa: S603 - constants
+            ["/bin/sh", "-c", recipe], cwd=tmp_path, capture_output=True, text=True, check=True
+        )
+        said[name] = done.stdout
+    assert said["good"] == ""
+    assert "torchtitan" in said["bad"] or "titan-oom (out of memory)" in said["bad"]
+    if "findings" in recipe:
+        assert said["bad"].startswith("job-failed\ttitan-oom\tout of memory\t")
+
+
 # -- Slurm -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("code", [0, 3])
+@pytest.mark.parametrize("code", [0, 3, 5])
 def test_a_batch_job_ends_as_the_nightly_does(code: int, stub: Path, tmp_path: Path) -> None:
     bash = shutil.which("bash")
     if bash is None:

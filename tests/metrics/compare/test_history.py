@@ -534,3 +534,68 @@ def test_a_year_of_20_series_takes_no_time_and_finds_what_is_there() -> None:
     delays = (changes["found_at"] - changes["at"]).dt.total_days().to_list()
     assert max(delays[::2]) <= 2
     assert max(delays[1::2]) <= 9
+
+
+# --- jobs with unknown facts --------------------------------------------------------------
+
+KEY = ("model", "seq_len", "device", "precision", "trained", "gpus")
+HIDDEN = st.lists(st.sets(st.sampled_from(KEY)), min_size=20, max_size=20)
+
+
+def of_jobs(*jobs: tuple[str, list[dict[str, Any]]]) -> History:
+    rows = [row for _, several in jobs for row in several]
+    names = [name for name, several in jobs for _ in several]
+    return history(metrics(rows).with_columns(job=pl.Series(names, dtype=pl.String)))
+
+
+@settings(max_examples=25)
+@given(HIDDEN)
+def test_a_job_whose_logs_lack_facts_is_one_series(hidden: list[set[str]]) -> None:
+    rates = [*LEVEL[:10], *DOWN]
+    whole = of(rates)
+    rows = [{**row, **dict.fromkeys(lacks)} for row, lacks in zip(runs(rates), hidden, strict=True)]
+    found = of_jobs(("logs/titan", rows))
+    assert found.series.height == 1
+    assert found.unplaced.is_empty()
+    columns = ("at", "run_id", "found_by", "ratio", "kind")
+    assert_frame_equal(found.changes.select(columns), whole.changes.select(columns))
+    if all(any(name not in lacks for lacks in hidden) for name in KEY):
+        assert found.series["series"].to_list() == [LABEL]
+
+
+def test_a_fact_that_no_run_of_a_job_states_is_equal_in_all() -> None:
+    rows = runs([*LEVEL[:10], *DOWN], device=None)
+    found = of_jobs(("logs/titan", rows))
+    name = "torchtitan, llama3-8b, 8,192 tokens, bf16, 8 GPUs, job titan"
+    assert row(found.series)["series"] == name
+    assert row(found.changes)["kind"] == "regression"
+
+
+def test_two_jobs_of_one_name_are_two_series() -> None:
+    one, two = (runs(LEVEL, precision=None) for _ in range(2))
+    for other in two:
+        other["run_id"] += "-b"
+    found = of_jobs(("a/titan", one), ("b/titan", two))
+    assert sorted(found.series["series"].str.slice(-11)) == ["job a/titan", "job b/titan"]
+
+
+def test_a_fact_that_becomes_known_or_unknown_is_a_mark() -> None:
+    known = [None] * 5 + ["bf16"] * 10 + [None] * 5
+    found = of_jobs(("logs/titan", runs(LEVEL, precision=known)))
+    marks = {place: marks for place, marks in enumerate(found.points["marks"]) if len(marks)}
+    assert {place: list(some) for place, some in marks.items()} == {
+        5: ["precision unknown -> bf16"],
+        15: ["precision bf16 -> unknown"],
+    }
+
+
+def test_an_unknown_fact_of_a_job_with_two_values_is_its_own_series() -> None:
+    known = ["bf16"] * 7 + ["fp8"] * 7 + [None] * 6
+    found = of_jobs(("logs/titan", runs(LEVEL, precision=known)))
+    assert found.series.height == 3
+
+
+def test_without_a_job_an_unknown_fact_leaves_a_run_out() -> None:
+    found = of(LEVEL, precision=None)
+    assert found.series.is_empty()
+    assert found.unplaced["why"].unique().to_list() == ["unknown: precision"]

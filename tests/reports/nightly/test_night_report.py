@@ -22,16 +22,15 @@ from fairmfu.metrics.compare.history import CHANGE_SCHEMA, history
 from fairmfu.metrics.core.run_table import METRICS
 from fairmfu.reports.nightly import history_charts
 from fairmfu.reports.nightly import night_html as page_of_nights
+from fairmfu.reports.nightly.findings import exit_code
+from fairmfu.reports.nightly.headline import brief_headline, headline
 from fairmfu.reports.nightly.night_html import AGE_SCRIPT, pages, status_js
 from fairmfu.reports.nightly.night_outputs import junit, markdown, summary, svg_name, svgs
 from fairmfu.reports.nightly.night_report import (
     Night,
-    brief_headline,
     build_digest,
     difference_text,
-    exit_code,
     format_day,
-    headline,
     join_some,
     series_labels,
     signed_percent,
@@ -133,23 +132,26 @@ def first(night):
 
 
 def test_a_new_regression_is_the_first_sentence_with_size_sureness_date_and_cause():
-    assert first(regression()) == f"1 regression tonight: {SLOWER}."
+    assert first(regression()).startswith(f"1 regression tonight: {SLOWER}. ")
 
 
-CRASHED = "1 of 21 runs tonight did not complete: titan-oom (torchtitan, out of memory)."
+STANDS = "deepspeed, qwen3-32b, 8 x H100 SXM is still 7.0 % slower since 14 December 2025."
+DROPPED = (
+    "Suspect until another run confirms it: xtuner, llama3-70b, 8 x H100 SXM, last run 6.1 % "
+    "below its level."
+)
+CRASHED = "1 of 21 jobs failed tonight: titan-oom (out of memory)."
 
 
 def test_a_run_that_did_not_complete_comes_before_a_regression():
-    assert first(a_bad_night()) == f"{CRASHED} 1 regression tonight: {SLOWER}."
-    assert brief_headline(build_digest(a_bad_night())) == "1 of 21 runs did not complete"
+    assert first(a_bad_night()) == f"{CRASHED} 1 regression tonight: {SLOWER}. {STANDS} {DROPPED}"
+    assert first(regression()) == f"1 regression tonight: {SLOWER}. {STANDS} {DROPPED}"
+    assert brief_headline(build_digest(a_bad_night())) == "1 of 21 jobs failed tonight"
 
 
 def test_what_must_be_known_beside_it_stands_beneath():
     assert headline(build_digest(a_bad_night())).notes == (
-        "21 runs tonight in 20 series: 18 unchanged, 1 changed, 1 suspect.",
-        "1 series is still slower after an earlier regression: deepspeed, qwen3-32b, 8 x H100 SXM.",
-        "Suspect until another run confirms it: xtuner, llama3-70b, 8 x H100 SXM, last run 6.1 % "
-        "below its level.",
+        "21 runs tonight in 20 jobs: 18 unchanged, 1 changed, 1 suspect.",
         "1 log could not be read: logs/cut.log.gz.",
     )
 
@@ -166,21 +168,24 @@ def test_runs_that_nothing_watches_are_told_but_not_the_crashed_ones_twice():
 def test_a_quiet_night_is_one_sentence():
     assert headline(build_digest(quiet())) == headline(build_digest(quiet()))
     said = headline(build_digest(quiet()))
-    assert said.says == "No new speed change in any of the 20 series. 20 runs tonight."
+    assert said.says == "No new speed change in any of the 20 jobs. 20 runs tonight."
     assert said.notes == ()
 
 
-@pytest.mark.parametrize(
-    ("outcome", "how"), [("completed", "completed run"), ("out_of_memory", "measured run")]
-)
-def test_a_quiet_night_names_how_many_series_ran(outcome, how):
+@pytest.mark.parametrize("outcome", ["completed", "out_of_memory"])
+def test_a_quiet_night_names_how_many_series_ran(outcome):
     night = quiet()
     tonight = night.tonight.head(1).with_columns(outcome=pl.lit(outcome))
     night = replace(night, tonight=tonight)
-    said = f"Only 1 of 20 series has a {how} tonight; its speed has not changed. 1 run tonight."
-    is_bad = outcome != "completed"
-    assert first(night).endswith(said)
-    assert first(night).startswith("The only run tonight did not complete: ") == is_bad
+    if outcome == "completed":
+        only = "Only 1 of 20 jobs has a completed run tonight; its speed has not changed."
+        assert first(night) == f"{only} 1 run tonight."
+    else:
+        assert first(night).startswith("1 of 20 jobs failed tonight: ")
+        assert (
+            "1 run tonight; speed measured in 1 of 20 jobs"
+            in headline(build_digest(night)).notes[0]
+        )
 
 
 def test_a_night_whose_runs_are_in_no_series_compares_nothing():
@@ -204,7 +209,7 @@ def test_failed_runs_of_one_name_are_told_apart():
 def test_a_first_night_says_that_it_is_too_early():
     night = a_night(*many(nights=1), number=1)
     assert first(night) == (
-        "Not enough history: the longest of 20 series has 1 of 10 runs needed. 20 runs tonight."
+        "Not enough history: the longest of 20 jobs has 1 of 10 runs needed. 20 runs tonight."
     )
     alone = a_night(a_series(nights=3), number=1)
     assert first(alone) == "Not enough history: 3 of 10 runs needed. 1 run tonight."
@@ -223,7 +228,7 @@ def test_a_baseline_regression_that_holds_is_told_before_an_improvement():
     faster = a_series("xtuner", nights=60, steps=((1, 1.1),))
     said = headline(build_digest(a_night(HELD, faster)))
     assert said.says == (
-        "No new regression, but 1 series is still below its baseline: torchtitan, llama3-8b is "
+        "No new regression, but 1 job is still below its baseline: torchtitan, llama3-8b is "
         "10.0 % below its baseline (9.6 to 10.4) since 2 February."
     )
     assert "Also 1 improvement tonight." in said.notes
@@ -267,28 +272,28 @@ def test_runs_of_one_name_are_told_with_their_ids():
 
 def test_a_series_that_no_longer_runs_is_missed():
     gone = a_series("xtuner", nights=30)
-    for row in gone["series"]:
-        row["last_at"] -= timedelta(days=9)
-        row["first_at"] -= timedelta(days=9)
+    for row in gone["points"]:
+        row["at"] -= timedelta(days=9)
     night = a_night(gone, a_series(nights=30))
-    note = "1 job has stopped reporting: xtuner, llama3-8b (newest run 9 days old)."
-    assert note in headline(build_digest(night)).notes
+    assert first(night).startswith("xtuner, llama3-8b has not run for 9 days.")
+    assert exit_code(night) == 5
+    assert exit_code(replace(night, fail_on=("crash", "regression"))) == 0
     assert {row["days_without_a_run"] for row in summary(night)["series"]} == {9, None}
 
 
 def test_a_night_without_runs_says_so():
     night = quiet()
     empty = a_night(*many(nights=30), tonight=night.tonight.clear())
-    assert first(empty) == "No new run tonight. 20 series in the history."
+    assert first(empty) == "No new run tonight. 20 jobs in the history."
 
 
 def test_an_empty_store_is_told_in_every_form():
     night = a_night()
-    assert first(night) == "No new run tonight. 0 series in the history."
+    assert first(night) == "No new run tonight. 0 jobs in the history."
     assert svgs(night) == {}
     jsonschema.validate(summary(night), SCHEMA)
-    assert "0 series" in night_page(night)
-    assert "0 series" in markdown(night)
+    assert "0 jobs" in night_page(night)
+    assert "0 jobs" in markdown(night)
     assert xml(junit(night)).get("tests") == "0"
 
 
@@ -419,7 +424,7 @@ def test_a_baseline_through_the_real_history_holds_the_alarm():
     night = through_history([*runs(step=(30, 0.9)), *runs("xtuner")], baselines=pins)
     assert not night.changes["new"].any()
     assert exit_code(night) == 3
-    held = "No new regression, but 1 series is still below its baseline: torchtitan, llama3-8b is "
+    held = "No new regression, but 1 job is still below its baseline: torchtitan, llama3-8b is "
     assert first(night).startswith(held)
     jsonschema.validate(summary(night), SCHEMA)
 
@@ -558,7 +563,7 @@ def test_points_of_two_formulas_are_warned_of_with_their_dates():
     )
     assert words in plain(Page(night_page(night)).text)
     assert summary(night)["series"][0]["warnings"] == [words]
-    note = "MFU comes from several formulas in 1 series: torchtitan, llama3-8b."
+    note = "MFU comes from several formulas in 1 job: torchtitan, llama3-8b."
     assert note in headline(build_digest(night)).notes
 
 
@@ -740,16 +745,18 @@ def test_junit_has_a_case_for_each_series_and_each_log_that_failed():
     root = xml(junit(a_bad_night()))
     suite = root.find("testsuite")
     assert [root.get(n) for n in ("tests", "failures", "errors", "skipped")] == [
-        "21",
+        "22",
         "1",
-        "1",
+        "2",
         "0",
     ]
     failed = [case for case in suite.iter("testcase") if case.find("failure") is not None]
     assert [case.get("name") for case in failed] == [DROP["series"][0]["series"]]
     assert failed[0].find("failure").get("message") == f"{SLOWER}."
-    (error,) = suite.iter("error")
-    assert error.get("message") == "cut off after 3,200 lines"
+    job, log = suite.iter("error")
+    assert job.get("message") == "titan-oom: out of memory."
+    assert job.text == "titan-oom: out of memory.\nCUDA out of memory"
+    assert log.get("message") == "cut off after 3,200 lines"
 
 
 def test_junit_skips_a_series_that_has_too_few_runs():
@@ -761,8 +768,8 @@ def test_junit_skips_a_series_that_has_too_few_runs():
 def test_junit_is_xml_whatever_a_log_holds(text):
     root = xml(junit(hostile(text)))
     (suite,) = root.findall("testsuite")
-    assert len(suite.findall("testcase")) == 4
-    assert root.get("errors") == "1"
+    assert len(suite.findall("testcase")) == 5
+    assert root.get("errors") == "2"
 
 
 # --- charts -----------------------------------------------------------------------------------
