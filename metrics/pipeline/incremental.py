@@ -115,13 +115,12 @@ def _rescore(
         upgrade_kept(kept).select(DEPENDENCY_COLUMNS).rechunk()
     )  # one chunk instead of one per stored part
     new = requested_runs(runs, about, changed)
-    links = pl.concat([kept_links(about), new_links(about, new, loaded)])
-    beside = same_file_links(runs)
-    touched = _reached(new, pl.concat([links, beside]))
+    links = pl.concat([kept_links(about), new_links(about, new, loaded), same_file_links(runs)])
+    touched = _reached(new, links)
     analysis = analyse(loaded.tables(touched), overlay)
     resumed = _Resumed(about, links, touched, analysis)
     while more := resumed.wanted(analysis) - touched:
-        touched |= _reached(more, beside)
+        touched |= more
         analysis = analyse(loaded.tables(touched), overlay)
     analysis = _with_repeated(analysis, resumed, touched)
     gone = [run_id for run_id in new if run_id not in loaded.known]

@@ -508,6 +508,34 @@ def test_a_restart_looks_further_back_where_losses_are_off() -> None:
     world.holds()
 
 
+def in_file_of(first: Source, later: Source) -> Source:
+    """The file of a launch, with a second launch below it."""
+    sha256 = first["runs"][0]["sha256"]
+    run = {**later["runs"][0], "sha256": sha256, "launch": 2, "first_line": 501, "last_line": 999}
+    return first | {
+        "runs": [*first["runs"], run],
+        "steps": [*first["steps"], *later["steps"]],
+        "facts": [*first["facts"], *later["facts"]],
+    }
+
+
+def test_a_restart_reads_the_sources_of_the_launches_in_the_file_before() -> None:
+    """The second launch of the file starts again, so it does not continue the first one."""
+    first = launch("first", 1, 20, START)
+    copy = launch("copy", 1, 20, START)
+    copy["steps"] = [{**row, "run_id": "copy"} for row in first["steps"]]
+    second = launch("second", 1, 50, START + timedelta(days=1))
+    world = World()
+    world.night(world.put(in_file_of(first, second), copy))
+    world.night(world.put(launch("again", 41, 90, START + timedelta(days=2))))
+    assert set(world.asked) == {"again", "second", "first", "copy"}
+    rows = {row["run_id"]: row for row in finish_metrics(world.kept).iter_rows(named=True)}
+    assert rows["again"]["continues"] == "second"
+    assert rows["second"]["continues"] is None
+    assert sorted(rows) == ["again", "copy", "second"]
+    world.holds()
+
+
 # -- what else changes a row ---------------------------------------------------------------
 
 
