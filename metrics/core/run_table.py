@@ -52,7 +52,10 @@ class SpeedLevel(TypedDict):
 
 
 class PauseLevel(TypedDict):
-    """Steps with about the same time outside of the step timer [s], as a share of a step's time."""
+    """Steps with about the same time outside of the step timer [s].
+
+    share: of a step's time
+    """
 
     from_step: int
     to_step: int

@@ -132,7 +132,7 @@ def _without_lone(values: FloatArray, noise: Noise) -> FloatArray:
 
 
 def _is_level(values: FloatArray, noise: Noise) -> bool:
-    """Return whether no stretch of a series differs enough from the rest to look further."""
+    """Return whether no stretch of a series differs much from the rest."""
     n = len(values)
     new = values[1:] - noise.autocorrelation * values[:-1]
     sums = np.concatenate([[0.0], np.cumsum(new - new.mean())])
@@ -166,7 +166,7 @@ def _joined(values: FloatArray, starts: list[int], noise: Noise, least: float) -
 
 
 def _explained(level: Level, after: Level, noise: Noise) -> float:
-    """Return the largest difference of two levels that noise of only one of them explains."""
+    """Return the largest difference of levels that noise of one explains."""
     counts = [of.last - of.first + 1 for of in (level, after)]
     ratios = [
         of.standard_error / noise.standard_error(count) if noise.innovation else 1.0
@@ -240,7 +240,10 @@ def _starts(values: FloatArray, noise: Noise) -> list[int]:
 
 
 def _best_split(values: FloatArray, noise: Noise, near: int, reach: int) -> int:
-    """Return the likeliest first index of the second of two levels, at most `reach` from `near`."""
+    """Return the likeliest first index of the second of two levels.
+
+    It is at most `reach` from `near`.
+    """
     low, high = max(MIN_LEVEL_POINTS, near - reach), min(len(values), near + reach)
     starts = range(low, max(high, low + 1))
     costs = [_levels_cost(values, [0, start], noise) for start in starts]
@@ -275,7 +278,7 @@ def _partition(values: FloatArray, noise: Noise) -> list[int]:
 
 
 class _LevelCosts:
-    """Twice the negative log likelihood of levels, up to a constant, from cumulative sums.
+    """Twice the negative log likelihood of levels, up to a constant.
 
     The innovations of a level with mean m are x_i - r x_(i-1) - (1 - r) m. Its first point follows
     the last one of the level before, which was that far from its own mean.

@@ -1,4 +1,4 @@
-"""Levels of a run's speed: where it changed for longer, by how much, and which level TGS is of.
+"""Levels of a run's speed: lasting changes, and the level that TGS is of.
 
 Tokens per step, sequence lengths and the attention of packed documents may rightly change the time
 per token. What they explain is no change of speed.
@@ -267,7 +267,7 @@ def _rates_change(before: SpeedLevel, after: SpeedLevel) -> tuple[float, float, 
 def _paces_change(
     before: FloatArray, after: FloatArray, coarse: float
 ) -> tuple[float, float, float]:
-    """Return the change of speed without known causes, and its 95 % interval, as shares.
+    """Return the change of speed without known causes, and its interval.
 
     before, after: paces of the windows of two levels, as in `_Pace`
     """
@@ -295,7 +295,7 @@ def _events_between(run: RunArrays, level: SpeedLevel, after: SpeedLevel) -> lis
 
 
 def drift_columns(drift: Drift | None) -> dict[str, float]:
-    """Return the change of speed from the first point to the last, with its interval, as shares."""
+    """Return the change of speed from first to last point, with its interval."""
     if drift is None:
         return {}
     size, half = drift.start - drift.end, NORMAL_95 * drift.standard_error
@@ -338,7 +338,7 @@ def steps_of(level: SpeedLevel) -> str:
 
 
 def describe_level(level: SpeedLevel) -> str:
-    """Return a level as text: its steps, its TGS, and the change from the level before."""
+    """Return a level as text: steps, TGS, and change from the level before."""
     rate, change = level["tgs"], level["change"]
     speed = f"{level['seconds_per_step']:.3g} s a step" if rate is None else f"{rate:,.0f}"
     side = "" if change is None else f" ({change:+.1%})"

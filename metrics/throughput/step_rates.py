@@ -1,4 +1,4 @@
-"""Rates that need no token count: time per step, samples per second, tokens per optimizer update.
+"""Rates that need no token count: seconds per step, samples per second.
 
 Frames in, frames out; no file is opened here.
 """
@@ -60,7 +60,7 @@ def step_rates(
 
 
 def _samples_per_step(windows: RunArrays, facts: Mapping[str, Any]) -> float | None:
-    """Return the samples of a logged step over all GPUs; None if unknown or not constant."""
+    """Return the samples of a logged step over all GPUs; None if they vary."""
     batch, every = facts.get("global_batch_size"), _steps_per_update(windows)
     if batch is None or every is None or not _has_one_size(_slots(windows)):
         return None
@@ -68,7 +68,7 @@ def _samples_per_step(windows: RunArrays, facts: Mapping[str, Any]) -> float | N
 
 
 def _tokens_per_update(windows: RunArrays, facts: Mapping[str, Any]) -> float | None:
-    """Return the tokens of an optimizer update, padding included; None if not constant."""
+    """Return the tokens of an optimizer update with padding; None if they vary."""
     slots, gpus, every = _slots(windows), facts.get("gpus"), _steps_per_update(windows)
     if not len(slots) or gpus is None or every is None or not _has_one_size(slots):
         return None

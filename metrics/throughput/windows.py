@@ -854,7 +854,10 @@ def window_after_step_1(run: RunArrays, evidence: str) -> int | None:
 
 
 def count_steps(run: RunArrays) -> RunArrays:
-    """Return a run without known tokens with one token per step: its pace is the time per step."""
+    """Return a run; without known tokens, each step has one.
+
+    Then the time per token is the time per step.
+    """
     if run.has_any("tokens_per_gpu"):
         return run
     return run.with_values(tokens_per_gpu=np.ones(run.height))

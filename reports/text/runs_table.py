@@ -53,7 +53,10 @@ DROPPABLE_RUN_COLUMNS: Final = (
 
 
 def columns_of_runs(metrics: pl.DataFrame) -> Columns:
-    """Return RUN_COLUMNS: doubts only if there are any, times per step if a TGS is unknown."""
+    """Return RUN_COLUMNS without useless ones.
+
+    Doubts only if there are any, seconds per step only if a TGS is unknown.
+    """
     unknown = metrics.filter(pl.col("tgs").is_null(), pl.col("seconds_per_step").is_not_null())
     useless = {"doubts"} if not metrics["doubts"].list.len().sum() else set()
     useless |= {"seconds_per_step"} if unknown.is_empty() else set()

@@ -349,7 +349,7 @@ GIB: Final = 2**30
 
 
 def _step(row: MetricsRow) -> str:
-    """Return the line with rates that need no tokens, behind a line break; empty if unknown."""
+    """Return a line break and the rates that need no tokens; empty if unknown."""
     unit = "micro-step" if row["step_unit"] == "micro_step" else "step"
     seconds, samples = row["seconds_per_step"], row["samples_per_second"]
     tokens, memory = row["tokens_per_update"], row["peak_memory_bytes"]
@@ -475,7 +475,7 @@ def _samples_claim(row: MetricsRow) -> list[str]:
 
 
 FORMULA_LETTERS: Final = {
-    "r": "3, or 4 with recomputation",
+    "r": "3, or 4 with activation checkpointing",
     "T": "sequence length",
     "L": "layers",
     "d": "hidden size",
