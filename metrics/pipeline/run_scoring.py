@@ -96,6 +96,7 @@ def score_run(run: RunRow, measured: MeasuredRuns, overlay: Sequence[Accelerator
     ]
     _split_messages(row, run_messages)
     row["bound"] = rank_skew.bottleneck(row["data_share"])
+    row["slow_ranks"] = measured.slow_ranks.get(run_id)
     more = measured.chain_of_run.get(run_id, {}), measured.ranks_of_run.get(run_id, {})
     whole = {**row, **more[0], **more[1]}
     _check_finite(whole)

@@ -21,7 +21,8 @@ FLOORS = {
         *("extract", "workers", "pipeline"),
     ),
     "metrics": (
-        *("core", "formula", "throughput", "runs", "utilization", "audit", "compare", "pipeline"),
+        *("core", "formula", "throughput", "runs", "utilization", "diagnosis", "audit", "compare"),
+        "pipeline",
     ),
     "reports": ("store", "text", "charts", "page", "nightly", "trackers"),
 }

@@ -95,6 +95,7 @@ Int64: ranks rank_steps
 Float64: rank_spread
 String: slowest_rank
 Float64: slowest_share
+List(SlowRanks): slow_ranks
 String: bound
 """
 SUMMARY_COLUMNS = """
@@ -225,6 +226,14 @@ DTYPES = {
             | {"ranked": pl.Boolean}
             | dict.fromkeys(("change", "change_low", "change_high"), pl.Float64)
             | {"gpu_hours_lost": pl.Float64, "events": pl.List(pl.String)}
+        )
+    ),
+    "List(SlowRanks)": pl.List(
+        pl.Struct(
+            {"ranks": pl.String, "rank_count": pl.Int64, "node": pl.String, "kind": pl.String}
+            | dict.fromkeys(("shared", "lasting"), pl.Boolean)
+            | {"steps": pl.Int64, "first_steps": pl.List(pl.Int64)}
+            | dict.fromkeys(("seconds", "longest_s", "gpu_hours_lost", "share"), pl.Float64)
         )
     ),
     "List(TimeLost)": pl.List(
