@@ -314,6 +314,53 @@ def test_the_cheapest_of_many_groups_are_one() -> None:
     assert [each.seconds for each in found] == sorted((e.seconds for e in found), reverse=True)
 
 
+# -- what XTuner's script finds ---------------------------------------------------------------
+
+
+def marked(steps: pl.DataFrame) -> dict[int, str | None]:
+    """Return the steps that .dev_scripts/analyze_train_logs.py of XTuner marks.
+
+    Their median rate is below 0.7 of the run's after step 1. If some rank waits for data for longer
+    than 1 s and 10 usual waits, its value is the longest waiting rank.
+    """
+    later = steps.filter(pl.col("step") > 1)
+    of_step = later.group_by("step").agg(
+        rate=pl.col("logged_tgs").median(),
+        wait=pl.col("data_s").median(),
+        most=pl.col("data_s").max(),
+        rank=pl.col("rank").sort_by("data_s").last(),
+    )
+    usual = of_step.select(pl.col("rate", "wait").median()).row(0, named=True)
+    slow = of_step.filter(pl.col("rate") < 0.7 * usual["rate"])
+    limit = max(1.0, 10 * usual["wait"])
+    return {
+        row["step"]: row["rank"] if row["most"] > limit else None
+        for row in slow.iter_rows(named=True)
+    }
+
+
+@settings(deadline=None, max_examples=25)
+@given(
+    waits=st.dictionaries(
+        st.integers(2, 60),
+        st.dictionaries(st.integers(0, 15), st.floats(0.1, 50), max_size=16),
+        max_size=6,
+    ),
+    slower=st.dictionaries(st.integers(2, 60), st.floats(0.1, 3), max_size=6),
+    seed=st.integers(0, 99),
+)
+def test_each_step_and_rank_of_xtuner_s_script_is_found(
+    waits: dict[int, dict[int, float]], slower: dict[int, float], seed: int
+) -> None:
+    job = Job(steps=60, late_data=waits, all_slower=slower, seed=seed)
+    found = late(job)
+    for step, rank in marked(job.tables()[0]).items():
+        causes = [each for each in found if step in each.steps]
+        assert causes, step
+        if rank is not None:
+            assert any(rank in each.ranks and each.kind == "data" for each in causes), (step, rank)
+
+
 # -- a log -----------------------------------------------------------------------------------
 
 LINE = (
@@ -359,6 +406,16 @@ def test_a_log_of_all_ranks_names_the_late_node(logs: Path) -> None:
         "Ranks: 8 to 11 (node 1) waited for data in steps 20 and 40, 40 s a step: 0.36 GPU-hours "
         "of all 16 GPUs lost."
     )
+
+
+def test_waits_for_a_late_rank_are_no_doubt_about_the_tokens(logs: Path) -> None:
+    """The others' rates include the wait, and data loading must not be taken off them again."""
+    log = logs / "stderr.log"
+    stall = dict.fromkeys(range(8, 12), 40.0)
+    log.write_text(log_of(Job(steps=60, late_data=dict.fromkeys((20, 40, 50), stall))))
+    (row,) = metrics_rows(analyse(read_log_tables(log)).metrics)
+    assert not_null(row["data_share"]) > 0.4
+    assert row["doubts"] == []
 
 
 def test_a_log_of_one_rank_says_nothing_of_ranks(logs: Path) -> None:
