@@ -78,6 +78,30 @@ class PhaseTime(TypedDict):
     source: str
 
 
+class SlowRanks(TypedDict):
+    """Ranks that the whole run waited for, together and in the same steps.
+
+    ranks: as text, `8 to 11`. node: as text, null if unknown or a single one. kind: `data`, if they
+    waited for their data; `compute`, if they computed longer; `tokens` or `documents`, if they had
+    more tokens or longer documents. shared: most ranks were late at once, so none is the cause.
+    lasting: late in most steps; then `steps` counts all. first_steps: the first of the steps.
+    seconds: lost by each GPU; longest_s: in one step; share: of the time of all steps.
+    """
+
+    ranks: str
+    rank_count: int
+    node: str | None
+    kind: str
+    shared: bool
+    lasting: bool
+    steps: int
+    first_steps: list[int]
+    seconds: float
+    longest_s: float
+    gpu_hours_lost: float
+    share: float
+
+
 class SetupColumns(TypedDict):
     """Identity and settings of a run."""
 
@@ -241,6 +265,7 @@ class CourseColumns(TypedDict):
     rank_spread: float | None
     slowest_rank: str | None
     slowest_share: float | None
+    slow_ranks: list[SlowRanks] | None
     bound: str | None
     phases: list[PhaseTime] | None
     phase_step_s: float | None

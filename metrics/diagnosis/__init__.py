@@ -1,1 +1,1 @@
-"""Diagnosis of one run: where the time of a step goes."""
+"""Diagnosis of one run: phases of a step, and ranks that the others waited for."""

@@ -193,6 +193,11 @@ METRIC_MEANINGS: Final[dict[str, tuple[str, str]]] = {
     "rank_spread": ("", "(slowest - fastest) / median over the ranks' times"),
     "slowest_rank": ("", "rank with the longest time, as printed"),
     "slowest_share": ("", "share of the steps in which that rank was slowest"),
+    "slow_ranks": (
+        "",
+        "ranks that the others waited for: ranks, node, cause, steps, seconds and GPU-hours lost; "
+        "null if the log does not show the times of several ranks",
+    ),
     "bound": ("", "data if data_share is above 0.1, otherwise compute"),
     # phases of a step
     "phases": (

@@ -19,7 +19,9 @@ from ..audit.formula_checks import FigureLines
 from ..core.impossible_values import refuse_impossible
 from ..core.messages import Message
 from ..core.run_arrays import RunArrays
+from ..core.run_table import SlowRanks
 from ..diagnosis.phases import PhaseTable, phase_table
+from ..diagnosis.slow_ranks import judge_ranks
 from ..diagnosis.timer_readings import Reading, timer_readings
 from ..runs import same_run
 from ..runs.goodput import goodput
@@ -181,6 +183,30 @@ class MeasuredRuns:
             self.timer_readings.get(run_id, []),
             self.typed_facts_of_run.get(run_id, {}),
         )
+
+    @cached_property
+    def slow_ranks(self) -> Mapping[str, list[SlowRanks]]:
+        """Ranks that others waited for, of runs with times of several ranks, by run_id."""
+        judged = judge_ranks(self.tables["steps"], self.tables["runs"], self.windows)
+        gpus = dict(self.facts.select("run_id", "gpus").iter_rows())
+        return {
+            run_id: ranks.rows(gpus.get(run_id), self._paths_of_ranks(run_id) if ranks.late else {})
+            for run_id, ranks in judged.items()
+        }
+
+    def _paths_of_ranks(self, run_id: str) -> dict[str, str]:
+        """Return the file with the lines of each rank of a run."""
+        return {
+            rank: self.sources[member["sha256"]]["path"]
+            for member in self.merged.members[run_id]
+            for rank in self._ranks_of_source.get(member["run_id"], ())
+        }
+
+    @cached_property
+    def _ranks_of_source(self) -> Mapping[str, list[str]]:
+        """Ranks that print steps in each source, by its run_id."""
+        steps = self.by_source["steps"].filter(pl.col("rank").is_not_null())
+        return dict(steps.group_by("run_id").agg(pl.col("rank").unique()).iter_rows())
 
     # -- the log's own figures --------------------------------------------------------------
 

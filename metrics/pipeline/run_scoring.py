@@ -81,6 +81,8 @@ def score_run(run: RunRow, measured: MeasuredRuns, overlay: Sequence[Accelerator
     row = _row(run, rates, facts, scored)
     row["sources"] = [source["path"] for source in sources]
     row["members"] = [member["run_id"] for member in measured.members(run)]
+    ranks = measured.ranks_of_run.get(run_id, {})
+    row["ranks"] = ranks.get("ranks")
     run_messages: list[Message] = [
         *map(Message.from_row, rates["throughput_warnings"] or []),
         *scored.warnings,
@@ -98,8 +100,8 @@ def score_run(run: RunRow, measured: MeasuredRuns, overlay: Sequence[Accelerator
     _split_messages(row, run_messages)
     _set_phases(row, measured.phases(run))
     row["bound"] = rank_skew.bottleneck(row["data_share"])
-    more = measured.chain_of_run.get(run_id, {}), measured.ranks_of_run.get(run_id, {})
-    whole = {**row, **more[0], **more[1]}
+    row["slow_ranks"] = measured.slow_ranks.get(run_id)
+    whole = {**row, **measured.chain_of_run.get(run_id, {}), **ranks}
     _check_finite(whole)
     return ScoredRun(whole, audit, audit.formula_facts or formula_facts, lines, inferred)
 

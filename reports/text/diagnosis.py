@@ -1,4 +1,4 @@
-"""A run's diagnosis: what happened to it, its speeds, and where its time went."""
+"""A run's diagnosis: its outcome, speeds, largest losses of time, and slow ranks."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Final
 
-from fairmfu.metrics.core.run_table import MetricsRow, SpeedLevel
+from fairmfu.metrics.core.run_table import MetricsRow, SlowRanks, SpeedLevel
+from fairmfu.metrics.throughput.time_breakdown import UNEXPLAINED
+from fairmfu.metrics.throughput.unlogged_work import DATA_LOADING
 
 from .run_narrative import outcome_sentence, seconds_text
 from .tabular import count, percent
@@ -20,10 +22,10 @@ MAX_NAMED: Final = 3
 def diagnosis(row: MetricsRow) -> list[str]:
     """Return what a reader wants to know of a run first, at most a line each.
 
-    The outcome, the speeds inside the run, time outside of the step timer, and the largest losses
-    of time.
+    The outcome, the speeds inside the run, time outside of the step timer, the largest losses of
+    time, and the ranks that caused them.
     """
-    lines = (outcome_sentence(row), _speed(row), _pauses(row), _lost(row))
+    lines = (outcome_sentence(row), _speed(row), _pauses(row), _lost(row), _ranks(row))
     return [line for line in lines if line]
 
 
@@ -104,3 +106,91 @@ def _lost(row: MetricsRow) -> str:
         for cause in lost[:MAX_NAMED]
     )
     return f"Time lost, of the wall time: {', '.join(told)}."
+
+
+# -- ranks -----------------------------------------------------------------------------------
+
+MAX_NAMED_GROUPS: Final = 2
+MAX_NAMED_RANGES: Final = 60
+"""Most groups of ranks that are named, and most characters of the ranks of one."""
+MAX_NAMED_STEPS: Final = 4
+DEEDS: Final = {
+    "data": "waited for data",
+    "compute": "computed longer",
+    "tokens": "had the most tokens",
+    "documents": "had the longest documents",
+}
+"""What late ranks did, by their kind."""
+
+
+def _ranks(row: MetricsRow) -> str:
+    """Return the ranks that the others waited for; empty if none are known.
+
+    If a run loses time and only one rank prints, this is said.
+    """
+    slow = row["slow_ranks"]
+    if slow is None:
+        return _unnamed(row)
+    causes = [late for late in slow if not late["shared"]]
+    together = [late for late in slow if late["shared"] and late["share"] >= MIN_LOST_SHARE]
+    told = [_culprits(late) for late in causes[:MAX_NAMED_GROUPS]]
+    if rest := causes[MAX_NAMED_GROUPS:]:
+        hours = sum(late["gpu_hours_lost"] for late in rest)
+        told.append(f"{len(rest)} more group{'s' * (len(rest) > 1)} ({hours:.2g} GPU-hours)")
+    told += [_together(late, row) for late in together if late["kind"] == "data" or not causes]
+    return f"Ranks: {'; '.join(told)}." if told else ""
+
+
+def _unnamed(row: MetricsRow) -> str:
+    """Return that the lines of one rank name no culprit; empty if nobody would ask.
+
+    Asked of a run of several GPUs that loses time to data or an unknown cause.
+    """
+    several = (row["gpus"] or 1) > 1 and (row["ranks"] or 1) == 1
+    lost = [cause for cause in row["time_lost"] or [] if cause["share"] >= MIN_LOST_SHARE]
+    if not several or not any(cause["cause"] in (DATA_LOADING, UNEXPLAINED) for cause in lost):
+        return ""
+    return "Ranks: cannot be named, because the log has the steps of only one rank."
+
+
+def _culprits(late: SlowRanks) -> str:
+    """Return late ranks with their steps and cost."""
+    ranks, node = late["ranks"], late["node"]
+    if len(ranks) > MAX_NAMED_RANGES:
+        ranks = f"{late['rank_count']:,} ranks"
+    if node is not None:
+        ranks += f" (node{'s' * (' ' in node)} {node})"
+    gpus = round(late["gpu_hours_lost"] * 3600 / late["seconds"])
+    return (
+        f"{ranks} {_did(late)}, {seconds_text(late['seconds'] / late['steps'])} a step: "
+        f"{late['gpu_hours_lost']:.2g} GPU-hours of all {gpus:,} GPUs lost"
+    )
+
+
+def _did(late: SlowRanks) -> str:
+    return f"{DEEDS[late['kind']]} in {_steps(late)}"
+
+
+def _steps(late: SlowRanks) -> str:
+    count, steps = late["steps"], [f"{step:,}" for step in late["first_steps"]]
+    if late["lasting"]:
+        return "most steps"
+    if count == 1:
+        return f"step {steps[0]}"
+    if count <= MAX_NAMED_STEPS:
+        return f"steps {', '.join(steps[:-1])} and {steps[-1]}"
+    return f"{count:,} steps ({', '.join(steps[:MAX_NAMED_STEPS])}, …)"
+
+
+def _together(late: SlowRanks, row: MetricsRow) -> str:
+    """Return steps in which most ranks were late at once."""
+    every = late["rank_count"] == row["ranks"]
+    ranks = (
+        f"all {late['rank_count']:,}" if every else f"{late['rank_count']:,} of {row['ranks']:,}"
+    )
+    if late["kind"] == "data":
+        return (
+            f"{ranks} waited for data at once in {_steps(late)}, "
+            f"{seconds_text(late['seconds'] / late['steps'])} a step: shared storage or network"
+        )
+    return f"{ranks} were slow at once in {_steps(late)}, so their times name no rank"

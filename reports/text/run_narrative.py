@@ -11,6 +11,9 @@ from .tabular import percent
 
 MIN_RANK_STEPS: Final = 20
 """Fewest steps of all ranks for a meaningful share of the slowest rank."""
+MIN_STANDARD_ERRORS: Final = 4.0
+"""Standard errors above chance of the share of a rank that is named. Of hundreds of equal ranks,
+one is above 3."""
 
 
 def outcome_sentence(row: MetricsRow) -> str:
@@ -36,10 +39,13 @@ def _ranks(row: MetricsRow) -> str:
     text = f"step times of {ranks} logged ranks differ by {spread}"
     if row["slowest_rank"] is None or not_null(steps) < MIN_RANK_STEPS:
         return text
-    share, chance = whole_percent(not_null(row["slowest_share"])), whole_percent(1 / ranks)
+    share, chance = not_null(row["slowest_share"]), 1 / ranks
+    noise = (chance * (1 - chance) / not_null(steps)) ** 0.5
+    if share - chance < MIN_STANDARD_ERRORS * noise:
+        return text
     return (
-        f"{text}, and rank {row['slowest_rank']} is slowest in {share} of {steps:,} "
-        f"steps ({chance} by chance)"
+        f"{text}, and rank {row['slowest_rank']} is slowest in {whole_percent(share)} of {steps:,} "
+        f"steps ({whole_percent(chance)} by chance)"
     )
 
 

@@ -24,7 +24,6 @@ from fairmfu.ingest.core.schema import FACT_NAMES, FLOAT, INT, STEP_COLUMNS
 from fairmfu.metrics.core.run_arrays import MICROSECONDS_PER_SECOND
 from fairmfu.metrics.core.run_table import (
     METRICS,
-    TIME_LOST_STRUCT,
     MetricsRow,
     metrics_rows,
     not_null,
@@ -327,7 +326,8 @@ def _figures(row: MetricsRow) -> Iterator[tuple[str, float]]:
 def _texts(row: MetricsRow) -> Iterator[tuple[str, str]]:
     for name, dtype in METRICS.items():
         value = value_of(row, name)
-        if value in (None, []) or dtype in (INT, FLOAT, pl.List(TIME_LOST_STRUCT)):
+        records = isinstance(dtype, pl.List) and isinstance(dtype.inner, pl.Struct)
+        if value in (None, []) or dtype in (INT, FLOAT) or records:
             continue
         yield name, "; ".join(map(str, value)) if isinstance(value, list) else str(value)
 

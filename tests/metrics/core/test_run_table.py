@@ -93,6 +93,7 @@ Int64: ranks rank_steps
 Float64: rank_spread
 String: slowest_rank
 Float64: slowest_share
+List(SlowRanks): slow_ranks
 String: bound
 List(PhaseTime): phases
 Float64: phase_step_s
@@ -236,6 +237,14 @@ DTYPES = {
         pl.Struct(
             dict.fromkeys(("from_step", "to_step"), pl.Int64)
             | dict.fromkeys(("seconds_per_step", "share"), pl.Float64)
+        )
+    ),
+    "List(SlowRanks)": pl.List(
+        pl.Struct(
+            {"ranks": pl.String, "rank_count": pl.Int64, "node": pl.String, "kind": pl.String}
+            | dict.fromkeys(("shared", "lasting"), pl.Boolean)
+            | {"steps": pl.Int64, "first_steps": pl.List(pl.Int64)}
+            | dict.fromkeys(("seconds", "longest_s", "gpu_hours_lost", "share"), pl.Float64)
         )
     ),
     "List(TimeLost)": pl.List(

@@ -40,6 +40,13 @@ def test_ranks_and_data_are_told() -> None:
     )
 
 
+def test_a_rank_that_is_slowest_by_chance_is_not_named() -> None:
+    equal = row(ranks=2, rank_spread=0.02, slowest_rank="1", slowest_share=12 / 20, rank_steps=20)
+    assert outcome_sentence(equal) == (
+        "Outcome: completed; step times of 2 logged ranks differ by 2.0 %."
+    )
+
+
 def test_few_steps_say_nothing_of_a_rank() -> None:
     few = row(ranks=2, rank_spread=0.02, slowest_rank="1", slowest_share=1.0, rank_steps=3)
     assert outcome_sentence(few) == (
