@@ -13,7 +13,7 @@ joined afterwards, because one part of a series may be noisier than another.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from math import log, sqrt
 from typing import Final
@@ -57,6 +57,10 @@ class Noise:
     autocorrelation: float
     innovation: float
 
+    def at_least(self, innovation: float) -> Noise:
+        """Return the noise with at least so much innovation."""
+        return self if self.innovation >= innovation else replace(self, innovation=innovation)
+
     def standard_error(self, points: int) -> float:
         """Return the standard error of the mean of so many neighbours."""
         return self.innovation / (1 - self.autocorrelation) / sqrt(points)
@@ -97,30 +101,33 @@ class Segmentation:
     noise: Noise
 
 
-def find_levels(values: FloatArray, least: float = 0.0) -> Segmentation:
+def find_levels(
+    values: FloatArray, least: float = 0.0, min_innovation: float = 0.0
+) -> Segmentation:
     """Return the levels of a series, or its drift.
 
     values: finite, one a point, in order of time; of fewer than MIN_POINTS, there is one level
     least: smallest difference of neighbouring levels, and smallest drift
+    min_innovation: least noise of a value, such as its rounding, which few values may show
     """
     n = len(values)
     if n < MIN_POINTS:
         noise = Noise(0.0, float(values.std(ddof=1)) if n > 1 else 0.0)
         return Segmentation((_level(values, 0, n, noise),), None, noise)
-    noise = estimate_noise(np.diff(values))
-    values = _without_lone(values, noise)
+    noise = estimate_noise(np.diff(values)).at_least(min_innovation)
+    whole, values = values, _without_lone(values, noise)
     one = Segmentation((_level(values, 0, n, noise),), None, noise)
     if not noise.innovation or _is_level(values, noise):
         return one
     starts = _starts(values, noise)
     if len(starts) > 1:  # again, with the noise around the levels
-        noise = estimate_noise(np.diff(values - _means(values, starts)))
+        noise = estimate_noise(np.diff(values - _means(values, starts))).at_least(min_innovation)
         starts = _starts(values, noise)
     line = _line(values, noise)
     if _line_cost(values, noise) + _penalty(n) < _levels_cost(values, starts, noise):
         drifts = abs(line.end - line.start) >= least
         return Segmentation(one.levels, line if drifts else None, noise)
-    return Segmentation(tuple(_joined(values, starts, noise, least)), None, noise)
+    return Segmentation(tuple(_joined(whole, starts, noise, least)), None, noise)
 
 
 def _without_lone(values: FloatArray, noise: Noise) -> FloatArray:

@@ -14,7 +14,7 @@ from ..core.print_precision import MAX_UNEXPLAINED_GAP
 from ..core.run_arrays import RunArrays, median
 from ..core.run_table import PauseLevel
 from ..core.segmentation import MIN_POINTS, find_levels
-from .windows import count_steps, steady_windows
+from .windows import count_steps, stamp_rounding, steady_windows
 
 MIN_PAUSE_SHARE: Final = 2 * MAX_UNEXPLAINED_GAP
 """Smallest change of the time outside of the timer, as a share of a step."""
@@ -39,7 +39,8 @@ def find_pauses(windows: RunArrays) -> list[PauseLevel] | None:
     )
     usual = median(by_timer) or 0.0
     outside = by_stamps - by_timer
-    levels = find_levels(outside, MIN_PAUSE_SHARE * usual).levels
+    rounding = stamp_rounding(windows, "stamp", both) / (median(windows["stamp_span"][both]) or 1)
+    levels = find_levels(outside, MIN_PAUSE_SHARE * usual, rounding).levels
     if len(levels) == 1 or not usual:
         return []
     steps = windows["step"]

@@ -40,7 +40,7 @@ from ..core.segmentation import (
     fit_drift,
 )
 from .messages import NO_LASTING_SPEED, SPEED_ALTERNATES, SPEED_CHANGED, SPEED_DRIFTS
-from .windows import WindowSelection, evidence_rounding, timed_windows
+from .windows import WindowSelection, evidence_rounding, stamp_rounding, timed_windows
 
 OTHER_SPEED: Final = "another speed"
 """Cause of windows left out of TGS: the run had another speed there."""
@@ -89,7 +89,7 @@ class _Pace:
 
     windows: indices of the run's windows; steps: steps of each window
     causes: columns that may explain a change, one a row, without constant ones
-    coarse: error from the print's last digits that does not average out
+    coarse: error from the print's last digits that does not average out; rounding: error that does
     """
 
     windows: IntArray
@@ -97,6 +97,7 @@ class _Pace:
     steps: FloatArray
     causes: FloatArray
     coarse: float
+    rounding: float
 
     @property
     def least(self) -> float:
@@ -124,7 +125,7 @@ def find_course(
     pace = _pace(run, evidence, counted, excess)
     if pace is None:
         return None
-    parts = find_levels(pace.values, pace.least)
+    parts = find_levels(pace.values, pace.least, pace.rounding)
     stretches, means = _stretches(parts, pace)
     level = np.zeros(len(counted.indices), np.int64)
     for first, _ in stretches[1:]:
@@ -154,7 +155,9 @@ def _pace(
     coarse = evidence_rounding(run, some, evidence)
     if estimate_noise(np.diff(values)).innovation >= coarse:
         coarse = 0.0
-    return _Pace(some.indices, values, run[f"{evidence}_span"][some.indices], causes, coarse)
+    rounding = stamp_rounding(run, evidence, some.indices) / float(np.median(some.seconds))
+    spans = run[f"{evidence}_span"][some.indices]
+    return _Pace(some.indices, values, spans, causes, coarse, rounding)
 
 
 def _causes(run: RunArrays, windows: IntArray) -> FloatArray:

@@ -1057,6 +1057,11 @@ def stamp_error(run: RunArrays, evidence: str, indices: IntArray | None = None) 
     return MAX_STAMP_ERROR_S if whole else 0.0
 
 
+def stamp_rounding(run: RunArrays, evidence: str, indices: IntArray) -> float:
+    """Return the standard deviation of a window's time from whole seconds at both ends [s]."""
+    return stamp_error(run, evidence, indices) / 6**0.5
+
+
 def clock_unit(run: RunArrays, evidence: str, indices: IntArray | None = None) -> float:
     """Return the coarsest unit that divides all stamps or readings of a clock [s].
 

@@ -83,8 +83,8 @@ def _pauses(row: MetricsRow) -> str:
     pauses = row["pauses"] or []
     if not pauses:
         return ""
-    least = min(pause["share"] for pause in pauses)
-    longer = [pause for pause in pauses if pause["share"] > least + MIN_LOST_SHARE]
+    shares = [pause["share"] for pause in pauses]
+    longer = [pause for pause in pauses if pause["share"] > (min(shares) + max(shares)) / 2]
     seconds = max(pause["seconds_per_step"] for pause in longer)
     steps = [f"{pause['from_step']:,} to {pause['to_step']:,}" for pause in longer[:MAX_NAMED]]
     others = len(longer) - MAX_NAMED

@@ -43,5 +43,16 @@ def test_equal_gaps_are_no_finding() -> None:
     assert logged(np.full(100, 0.8))["pauses"] == []
 
 
+def test_whole_seconds_make_no_pauses() -> None:
+    """Steps of 10.004 s: a stamp in 250 is a second late."""
+    elapsed = np.full(300, 10.004)
+    rows = (
+        {"step": at, "elapsed_s": 10.0, "logged_at": START + timedelta(seconds=int(moment))}
+        for at, moment in enumerate(np.cumsum(elapsed), 1)
+    )
+    about = run(evidence=["elapsed", "stamp"], elapsed_covers="interval")
+    assert rates(steps(*rows), about, facts(gpus=8))["pauses"] == []
+
+
 def test_without_stamps_nothing_is_known() -> None:
     assert logged(np.zeros(100), stamped=False)["pauses"] is None

@@ -92,6 +92,14 @@ def test_time_outside_of_the_timer_names_its_steps() -> None:
     ]
 
 
+def test_close_times_outside_of_the_timer_have_a_longest_one() -> None:
+    told = diagnosis(row(pauses=[pause(1, 50, 0.40), pause(51, 90, 0.05)]))[1]
+    assert told.startswith(
+        "Outside the step timer: up to 0.4 s a step (2.4 % of its time) in steps"
+    )
+    assert "steps 1 to 50, by" in told
+
+
 def test_the_largest_losses_are_named_and_small_ones_are_not() -> None:
     lost = [
         {"cause": cause, "windows": 1, "seconds": seconds, "share": seconds / 1000}
