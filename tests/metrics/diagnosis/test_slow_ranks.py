@@ -306,6 +306,39 @@ def test_missing_lines_change_nothing(missing: list[tuple[int, int]], seed: int)
     assert (found.ranks, found.steps) == (("8", "9"), (30,))
 
 
+VALUE = st.none() | st.sampled_from([0.0, 1e-9, 0.5, 1.0, 2.0, 40.0, 1e6])
+ROWS = st.lists(
+    st.fixed_dictionaries(
+        {
+            "rank": st.sampled_from(["0", "1", "2", "10", "1:0", "host"]),
+            "step": st.integers(1, 14),
+            "elapsed_s": VALUE,
+            "data_s": VALUE,
+            "rank_tokens": VALUE,
+            "attention_ratio": VALUE,
+            "logged_tgs": VALUE,
+        }
+    ),
+    max_size=90,
+)
+
+
+@pytest.mark.filterwarnings("error")
+@settings(deadline=None, max_examples=40)
+@given(rows=ROWS, excludes=st.booleans())
+def test_any_values_give_finite_costs(rows: list[dict[str, Any]], *, excludes: bool) -> None:
+    """Numpy's warnings are errors in the analysis."""
+    steps, runs, windows = Job(ranks=2, steps=14).tables()
+    mixed = pl.DataFrame([{"run_id": "r"} | row for row in rows], schema=steps.schema)
+    about = runs.with_columns(elapsed_excludes_data=excludes)
+    for ranks in judge_ranks(mixed, about, windows).values():
+        for row in ranks.rows(None, {}):
+            assert 0 < row["longest_s"] <= row["seconds"] < float("inf")
+            assert 0 < row["share"] <= 1
+            assert 0 < row["rank_count"] <= len(ranks.ranks)
+            assert row["first_steps"] == sorted(row["first_steps"])
+
+
 def test_the_cheapest_of_many_groups_are_one() -> None:
     planted = {step: {step % 40: 3.0 + step / 100} for step in range(2, 37)}
     found = late(Job(40, 60, late_data=planted))
