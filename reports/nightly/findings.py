@@ -19,8 +19,11 @@ import polars as pl
 from fairmfu.metrics.compare.change_points import MIN_POINTS
 from fairmfu.metrics.compare.rhythm import Silence, has_ended, overdue
 from fairmfu.metrics.core.run_table import value_of
+from fairmfu.metrics.throughput.speed_levels import MIN_CHANGE
 
+from ..text.diagnosis import slow_down
 from ..text.run_narrative import OUTCOME_LABELS
+from ..text.tabular import percent
 from ..text.verdict import count_noun
 from .jobs import succeeds
 from .night_report import (
@@ -42,6 +45,7 @@ from .night_report import (
     digest_now,
     is_alarm,
     job_rows,
+    store_option,
     suspect_clause,
 )
 
@@ -79,6 +83,7 @@ SLOWER: Final = FindingKind("regression", "warning", REGRESSION, EXIT_REGRESSION
 BELOW: Final = FindingKind("below-baseline", "warning", REGRESSION, EXIT_REGRESSION)
 STILL_SLOWER: Final = FindingKind("standing-regression", "warning", STANDING, EXIT_REGRESSION)
 PROVISIONAL: Final = FindingKind("provisional-drop", "warning")
+SLOWED: Final = FindingKind("slow-down-inside", "warning")
 UNREAD: Final = FindingKind("log-unreadable", "warning", ALWAYS, EXIT_UNREAD_SOURCE)
 NOT_TRACKED: Final = FindingKind("facts-missing", "warning")
 RETRIED: Final = FindingKind("job-retried", "warning")
@@ -88,7 +93,7 @@ ALL_WELL: Final = FindingKind("all-well", "note")
 
 KINDS: Final = (
     *(FAILED, SILENT, STOPPED, STILL_FAILED, NOT_ANALYSED, SLOWER, BELOW, STILL_SLOWER),
-    *(PROVISIONAL, UNREAD, NOT_TRACKED, RETRIED, SETUP, FASTER, ALL_WELL),
+    *(PROVISIONAL, SLOWED, UNREAD, NOT_TRACKED, RETRIED, SETUP, FASTER, ALL_WELL),
 )
 """In order of severity."""
 
@@ -148,6 +153,7 @@ def find(digest: NightDigest) -> list[Finding]:
             _not_analysed(digest),
             _changes(digest),
             _provisional(digest),
+            _slowed(digest),
             _unread(digest),
             _not_tracked(digest),
             _setups(digest),
@@ -512,6 +518,22 @@ def _provisional(digest: NightDigest) -> Iterator[Finding]:
                 since=row["last_at"],
                 run_id=row["last_run"],
                 fix="The next run confirms it or not.",
+            )
+
+
+def _slowed(digest: NightDigest) -> Iterator[Finding]:
+    """Yield runs of tonight that lost more speed on their way than the threshold."""
+    for run in digest.runs:
+        loss, place = slow_down(run) or (0.0, "")
+        if loss > max(MIN_CHANGE, digest.night.threshold):
+            yield Finding(
+                kind=SLOWED,
+                job=_about(run),
+                series=run["series"],
+                detail=f"{percent(loss)} slower {place}",
+                since=run["started_at"],
+                run_id=run["run_id"],
+                fix=f"Explain: fairmfu explain {run['run_id']}{store_option(digest.night)}",
             )
 
 

@@ -26,6 +26,7 @@ from .findings import (
     RETRIED,
     SETUP,
     SILENT,
+    SLOWED,
     SLOWER,
     STILL_FAILED,
     STILL_SLOWER,
@@ -94,6 +95,7 @@ def _worst(digest: NightDigest, findings: Sequence[Finding], style: Style) -> li
         _slower(findings, now, style),
         _still_slower(of_kinds(findings, STILL_SLOWER), now, style),
         _provisional(of_kinds(findings, PROVISIONAL), style),
+        _slowed(of_kinds(findings, SLOWED), style),
     )
     return [sentence for sentence in told if sentence]
 
@@ -222,6 +224,10 @@ def _provisional(drops: Sequence[Finding], style: Style) -> str:
         f"Provisional, with fewer than {MIN_POINTS} runs: {join_some(early)}." if early else "",
     )
     return " ".join(sentence for sentence in several if sentence)
+
+
+def _slowed(slowed: Sequence[Finding], style: Style) -> str:
+    return f"Slowed down inside its run: {_listed(slowed, style)}." if slowed else ""
 
 
 def _improved(better: Sequence[Finding], now: datetime, style: Style) -> str:

@@ -46,6 +46,31 @@ def _speed(row: MetricsRow) -> str:
     return f"Speed: {told}{rest}.{_cost(levels)}"
 
 
+def slow_down(row: MetricsRow) -> tuple[float, str] | None:
+    """Return the largest loss of speed inside a run, as a share, and its place in words.
+
+    None if no level is slower than one before it.
+    """
+    if row["drift"] is not None:
+        return (-row["drift"], "steadily over the run") if row["drift"] < 0 else None
+    levels = row["levels"] or []
+    losses = [(_loss(levels[:at], level), level) for at, level in enumerate(levels) if at]
+    loss, level = max(losses, key=lambda one: one[0], default=(0.0, None))
+    if level is None or loss <= 0:
+        return None
+    steps = f"{level['from_step']:,} to {level['to_step']:,}"
+    return loss, f"from step {level['from_step']:,} on" if level is levels[
+        -1
+    ] else f"in steps {steps}"
+
+
+def _loss(before: Sequence[SpeedLevel], level: SpeedLevel) -> float:
+    """Return the loss of speed against the fastest of earlier levels, as a share."""
+    if level["tgs"] is not None:
+        return 1 - level["tgs"] / max(other["tgs"] or 0.0 for other in before)
+    return 1 - min(other["seconds_per_step"] for other in before) / level["seconds_per_step"]
+
+
 def _range(row: MetricsRow) -> str:
     """Return the range of most windows' speeds."""
     low, high = row["tgs_p5"], row["tgs_p95"]

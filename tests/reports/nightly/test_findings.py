@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from fairmfu.cli import main
 from fairmfu.ingest.core.errors import ConfigError
 from fairmfu.ingest.facts.project_config import load_config
+from fairmfu.metrics.core.run_table import METRICS
 from fairmfu.reports.nightly import nightly as module
 from fairmfu.reports.nightly.findings import (
     EXIT_ORDER,
@@ -189,6 +190,35 @@ def test_an_early_drop_is_provisional(nights, last, interval, is_told):
     night = a_night(series)
     assert ("provisional-drop" in kinds(night)) is is_told
     assert says(night).startswith("Provisional, with fewer than 10 runs: ") is is_told
+    assert exit_code(night) == 0
+
+
+@pytest.mark.parametrize(
+    ("speeds", "drift", "told"),
+    [
+        ((6400.0, 5120.0), None, "20.0 % slower from step 101 on"),
+        ((6400.0, 4480.0, 6400.0), None, "30.0 % slower in steps 101 to 200"),
+        ((5120.0, 6400.0), None, None),
+        ((6400.0, 6330.0), None, None),
+        ((), -0.3, "30.0 % slower steadily over the run"),
+        ((), 0.3, None),
+        ((), None, None),
+    ],
+)
+def test_a_run_that_slows_down_on_its_way_is_named_with_the_step(speeds, drift, told):
+    night = night_of(job("a", *WELL))
+    levels = [
+        {"from_step": 100 * n + 1, "to_step": 100 * n + 100, "tgs": tgs, "seconds_per_step": 1.0}
+        for n, tgs in enumerate(speeds)
+    ]
+    tonight = night.tonight.with_columns(
+        pl.Series("levels", [levels] * night.tonight.height, dtype=METRICS["levels"]),
+        drift=pl.lit(drift, pl.Float64),
+    )
+    night = replace(night, tonight=tonight)
+    assert ("slow-down-inside" in kinds(night)) is (told is not None)
+    if told:
+        assert says(night).startswith(f"Slowed down inside its run: a-8 ({told}).")
     assert exit_code(night) == 0
 
 
