@@ -42,7 +42,7 @@ GAP_CAUSES: Final[dict[str, str]] = {
 """
 
 LEFT_OUT_CAUSES: Final[dict[str, str]] = {
-    "lm_head": "lm_head left out or halved",
+    "lm_head": "lm_head counted too little",
     "kv_heads": "key and value left out (GQA, MLA)",
     "attention": "attention left out",
 }

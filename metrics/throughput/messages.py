@@ -8,7 +8,7 @@ from ..core.messages import MessageKind
 
 ORIGINAL_LOG_FIX: Final = "if you filtered the log, ingest the original"
 MORE_WINDOWS_FIX: Final = "train longer, or log more often"
-CHANGED_SPEED_FIX: Final = "look for the cause with fairmfu explain RUN"
+CHANGED_SPEED_FIX: Final = "look at the log, the nodes and other jobs at these steps"
 """Remedies of several messages."""
 
 # -- no rate ---------------------------------------------------------------------------------
@@ -116,7 +116,7 @@ LATE_START: Final = MessageKind(
 )
 COUNTED_STALLS: Final = MessageKind(
     "counted-stalls",
-    "Slow windows lower TGS by {more:.1%}: {windows}, stalls or unlogged work",
+    "Slow windows lower TGS by {more:.1%}: {windows}. They are stalls, or work without a log line",
     "doubt",
     when="Slow windows count in TGS, and no log line explains them.",
     fix=ORIGINAL_LOG_FIX,
@@ -216,8 +216,7 @@ COARSE_TIMES: Final = MessageKind(
 )
 SINGLE_MICRO_STEPS: Final = MessageKind(
     "single-micro-steps",
-    "TGS is only the mean of the logged micro-step rates: a total needs the tokens per step, which "
-    "are unknown",
+    "TGS is the mean of the logged micro-step rates, because the tokens per step are unknown",
     when="Logged rates cover single micro-steps.",
     fix="fairmfu set RUN seq_len=… micro_batch_size=… packed=…",
 )
@@ -251,8 +250,8 @@ AVERAGE_WINDOW_UNKNOWN: Final = MessageKind(
 )
 ACCUMULATION_UNKNOWN: Final = MessageKind(
     "accumulation-unknown",
-    "Only {timed:,.0f} of {passed:,.0f} micro-steps are timed. How many of these contain an "
-    "optimizer step depends on gradient_accumulation, which is unknown",
+    "Only {timed:,.0f} of {passed:,.0f} micro-steps are timed, and these {timed:,.0f} may contain "
+    "too many or too few optimizer steps: gradient_accumulation is unknown",
     "unranked",
     when="Some micro-steps are timed, and gradient_accumulation is unknown.",
     fix="fairmfu set RUN gradient_accumulation=N",

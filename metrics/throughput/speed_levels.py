@@ -42,9 +42,9 @@ from ..core.segmentation import (
 from .messages import NO_LASTING_SPEED, SPEED_ALTERNATES, SPEED_CHANGED, SPEED_DRIFTS
 from .windows import WindowSelection, evidence_rounding, stamp_rounding, timed_windows
 
-OTHER_SPEED: Final = "another speed"
+OTHER_SPEED: Final = "steps at another speed"
 """Cause of windows left out of TGS: the run had another speed there."""
-SLOWER_SPEED: Final = "slower speed than that of TGS"
+SLOWER_SPEED: Final = "steps slower than TGS, after a change of speed"
 """Cause of the time lost in such windows."""
 
 MIN_CHANGE: Final = 2 * MAX_UNEXPLAINED_GAP

@@ -1058,7 +1058,7 @@ def stamp_error(run: RunArrays, evidence: str, indices: IntArray | None = None) 
 
 
 def stamp_rounding(run: RunArrays, evidence: str, indices: IntArray) -> float:
-    """Return the standard deviation of a window's time from whole seconds at both ends [s]."""
+    """Return the spread of a window's time from whole seconds at both ends [s]."""
     return stamp_error(run, evidence, indices) / 6**0.5
 
 

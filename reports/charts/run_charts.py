@@ -654,7 +654,7 @@ def _ranks() -> Spec:
 
 
 def time_lost(row: ComparisonRow) -> Figure | None:
-    """Draw the wall time that was not steady training, by cause; None if unknown."""
+    """Draw the wall time lost beyond the speed of TGS, by cause; None if unknown."""
     causes = [each for each in row["time_lost"] or [] if each["seconds"] > 0]
     if row["wall_s"] is None or not causes:
         return None
@@ -677,7 +677,7 @@ def time_lost(row: ComparisonRow) -> Figure | None:
             f"Of {seconds_text(row['wall_s'])} of wall time, {percent(steady)} was steady "
             "training. Each bar: time lost to one cause, against steady speed.",
         ),
-        description=f"Wall time lost to {lost}; the rest was steady training.",
+        description=f"Wall time lost to {lost}; the rest is all steps at the speed of TGS.",
         spec=_time_lost(),
         datasets={"causes": rows},
         params={},

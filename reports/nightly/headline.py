@@ -285,7 +285,7 @@ def _tonight(digest: NightDigest) -> str:
         return f"{every} in the history."
     text = f"{count_noun(len(digest.runs), 'run')} tonight"
     if not ran:
-        return f"{text}, in no series."
+        return f"{text}, none of a tracked job."
     few = sum(row["state"] == STATE_NEW for row in ran)
     doubt = sum(bool(row["suspect"]) for row in ran if row["state"] != STATE_NEW)
     moved = sum(
@@ -294,7 +294,7 @@ def _tonight(digest: NightDigest) -> str:
         if row["state"] != STATE_NEW and not row["suspect"]
     )
     counts = {
-        "unchanged": len(ran) - few - doubt - moved,
+        "without a new change": len(ran) - few - doubt - moved,
         "changed": moved,
         "suspect": doubt,
         "with too few runs": few,
@@ -354,12 +354,9 @@ def _not_tracked(left: Sequence[Finding], style: Style) -> str:
         style.plain(f"{one.job['label']} ({one.detail})" if one.detail else one.job["label"])
         for one in left
     ]
-    alone = len(left) == 1
+    runs = f"{count_noun(len(left), 'run')} of tonight {'is' if len(left) == 1 else 'are'}"
     which = join_some(named) if len(left) <= MAX_NAMED_ITEMS else "the report says why"
-    return (
-        f"{count_noun(len(left), 'run')} tonight {'is' if alone else 'are'} in no series, "
-        f"so {'its' if alone else 'their'} speed is not tracked: {which}."
-    )
+    return f"{runs} not tracked: {which}."
 
 
 def _lost_baselines(digest: NightDigest, style: Style) -> str:
@@ -372,7 +369,7 @@ def _lost_baselines(digest: NightDigest, style: Style) -> str:
     why = "its run is" if one else "their runs are"
     named = join_some([style.plain(name) for name in lost])
     return (
-        f"{count_noun(len(lost), 'baseline')} {verb}, because {why} in no series: {named}. "
+        f"{count_noun(len(lost), 'baseline')} {verb}, because {why} not tracked: {named}. "
         "Fix: set another run as baseline, or remove the baseline (fairmfu baseline -h)."
     )
 

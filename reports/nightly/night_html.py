@@ -202,7 +202,7 @@ def pages(night: Night) -> tuple[str, str]:
     """
     digest = build_digest(night)
     view = _night_view(digest)
-    sheet, title = view.sheet, f"{brief_headline(digest)}: {night.title}"
+    sheet, title = view.sheet, f"{night.title}: {brief_headline(digest)}"
     body = render("nightly/night.html.j2", page=view)
     current, kept = (
         render("nightly/header.html.j2", page=view, archived=archived) + body

@@ -80,7 +80,7 @@ CHARTS: Final = (
     NamedChart(
         "time_lost",
         "one run",
-        "wall time outside steady training, by cause",
+        "wall time beyond all steps at the speed of TGS, by cause",
         "a steady speed, and time lost to known causes",
     ),
     NamedChart(

@@ -47,9 +47,9 @@ def _speed(row: MetricsRow) -> str:
 
 
 def slow_down(row: MetricsRow) -> tuple[float, str] | None:
-    """Return the largest loss of speed inside a run, as a share, and its place in words.
+    """Return the largest loss of speed inside a run, and its place in words.
 
-    None if no level is slower than one before it.
+    The loss is a share. None if no level is slower than one before it.
     """
     if row["drift"] is not None:
         return (-row["drift"], "steadily over the run") if row["drift"] < 0 else None

@@ -117,7 +117,7 @@ def time_spent(row: MetricsRow) -> list[TimeLost]:
     share = 1 - sum(each["share"] for each in lost)
     seconds = share * row["wall_s"]
     steady: TimeLost = {
-        "cause": "steady training",
+        "cause": "all steps at the speed of TGS",
         "windows": None,
         "seconds": seconds,
         "share": share,

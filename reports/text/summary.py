@@ -177,7 +177,8 @@ def show_comparison(comparison: pl.DataFrame, rows: Sequence[ComparisonRow], out
         blocks.append("\n" + render_frame(shown, output, _filled(_cost_columns(shown), shown)))
         blocks += [wrapped(f"- {printable(note)}") for note in notes.get(str(group), ())]
         if differs := of["differs"][0].to_list():
-            blocks.append(wrapped(f"- Differences, best first: {printable(join_values(differs))}."))
+            listed = printable(join_values(differs))
+            blocks.append(wrapped(f"- Differences, in the order of the runs above: {listed}."))
     return "\n".join(blocks).strip("\n")
 
 
@@ -316,7 +317,7 @@ def _formula(row: MetricsRow) -> str:
         f"time from {EVIDENCE_LABELS[not_null(row['time_basis'])]}; "
         f"{TOKEN_BASES[not_null(row['token_basis'])]}",
         f"       {_interval(row)}",
-        f"       excluded from steady: {_left_out(row)}",
+        f"       not in TGS: {_left_out(row)}",
     ]
     if whole is not None:
         lines.append(f"       {whole:,.1f} end to end, {end_to_end_words(row)}")
@@ -405,8 +406,8 @@ def _time(row: MetricsRow) -> str:
     if not rows:
         return ""
     head = (
-        f"Wall time {seconds_text(not_null(row['wall_s']))}: steady training, and the time lost to "
-        "each cause"
+        f"Wall time {seconds_text(not_null(row['wall_s']))}: all steps at the speed of TGS, "
+        "and the extra time of each cause"
     )
     return f"{head}\n" + render_frame(pl.DataFrame(rows), "table", TIME_COLUMNS)
 
@@ -452,7 +453,7 @@ def _claims(row: MetricsRow) -> str:
             )
             lines.append(f"  {name} {text}{told}")
     lines += _samples_claim(row)
-    use = "our TGS takes only the time of each step from them: tokens / logged rate"
+    use = "the log prints no step times, so we use tokens / logged rate"
     if row["time_basis"] != "rate":
         use = "not used in our formula"
     head = f"Logged figures (over the steady windows, medians unless stated; {use})"
@@ -543,7 +544,10 @@ def _audit(row: MetricsRow, audit: Audit) -> str:
 
 def not_compared_reason(audit: Audit) -> str:
     """Return why logged figures were not compared, with missing facts called missing."""
-    reasons = audit.not_compared_reason or "the log prints no second figure to check the formula"
+    reasons = (
+        audit.not_compared_reason
+        or "the log prints only one figure, so its formula cannot be checked"
+    )
     return "; ".join(map(_with_missing, reasons.split("; ")))
 
 

@@ -658,8 +658,8 @@ ERA_ROWS: Final[tuple[partial[Era], ...]] = (
         repo="deepspeedai/DeepSpeedExamples",
         path="applications/DeepSpeed-Chat/dschat/utils/perf.py",
         commit="45b4b715",
-        formula=f"{PAPER_EQUATION.replace(', V padded', '')}; one GPU's work divided by the world"
-        " size; under LoRA of rank R, r becomes r - (1 - 2R/d)",
+        formula=f"{PAPER_EQUATION.replace(', V padded', '')}; divided once more by the world size; "
+        "under LoRA of rank R, r becomes r - (1 - 2R/d)",
         stages=_paper_path(trained=forwards_with_adapters),
         decimals={
             "elapsed_s": 2,

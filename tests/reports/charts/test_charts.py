@@ -618,7 +618,7 @@ def test_the_slowest_rank_is_named():
 def test_lost_time_is_said_with_what_was_not_lost():
     (row, *_) = three().rows
     figure = charts.time_lost(row)
-    assert "was steady training" in figure.notes[0]
+    assert "all steps at the speed of TGS" in figure.notes[0]
     shares = [each["share"] for each in figure.datasets["causes"]]
     assert shares == sorted(shares, reverse=True)
     assert sum(shares) < 1

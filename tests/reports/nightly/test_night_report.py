@@ -151,7 +151,7 @@ def test_a_run_that_did_not_complete_comes_before_a_regression():
 
 def test_what_must_be_known_beside_it_stands_beneath():
     assert headline(build_digest(a_bad_night())).notes == (
-        "21 runs tonight in 20 jobs: 18 unchanged, 1 changed, 1 suspect.",
+        "21 runs tonight in 20 jobs: 18 without a new change, 1 changed, 1 suspect.",
         "1 log could not be read: logs/cut.log.gz.",
     )
 
@@ -159,10 +159,8 @@ def test_what_must_be_known_beside_it_stands_beneath():
 def test_runs_that_nothing_watches_are_told_but_not_the_crashed_ones_twice():
     lost = [{**crashed(name=name), "outcome": "completed"} for name in ("a", "b")]
     said = headline(build_digest(a_night(*many(nights=30), runs=[*lost, crashed()])))
-    assert said.notes[-1] == (
-        "2 runs tonight are in no series, so their speed is not tracked: a; b."
-    )
-    assert "in no series" not in headline(build_digest(a_bad_night())).notes[-1]
+    assert said.notes[-1] == ("2 runs of tonight are not tracked: a; b.")
+    assert "not tracked" not in headline(build_digest(a_bad_night())).notes[-1]
 
 
 def test_a_quiet_night_is_one_sentence():
@@ -192,8 +190,8 @@ def test_a_night_whose_runs_are_in_no_series_compares_nothing():
     night = quiet()
     tonight = night.tonight.head(2).with_columns(run_id=pl.lit("lost-") + pl.col("run_id"))
     said = headline(build_digest(replace(night, tonight=tonight)))
-    assert said.says == "Nothing to compare. 2 runs tonight, in no series."
-    assert said.notes[-1].startswith("2 runs tonight are in no series, so their speed")
+    assert said.says == "Nothing to compare. 2 runs tonight, none of a tracked job."
+    assert said.notes[-1].startswith("2 runs of tonight are not tracked: ")
 
 
 def test_failed_runs_of_one_name_are_told_apart():
@@ -259,7 +257,7 @@ def test_a_baseline_that_is_gone_is_told_first():
     pins = pl.DataFrame([pin]).with_columns(pl.col("at").dt.replace_time_zone(None))
     said = headline(build_digest(through_history(runs("xtuner"), baselines=pins)))
     assert said.notes[0].startswith(
-        "1 baseline is not checked, because its run is in no series: best"
+        "1 baseline is not checked, because its run is not tracked: best"
     )
 
 

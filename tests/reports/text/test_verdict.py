@@ -132,7 +132,7 @@ def test_a_difference_inside_the_noise_is_called_that(shelf: Shelf) -> None:
     assert "are not measurably different: " in said
     apart, shown = numbers(
         said,
-        r"([\d.]+) % apart, within the noise \(between them, ([\d.]+) % or more would be",
+        r"([\d.]+) % apart, within the noise, where only ([\d.]+) % or more would",
     )
     assert apart < shown
     assert "as fast per GPU" not in said
@@ -215,7 +215,7 @@ def test_two_repeats_are_too_few(shelf: Shelf) -> None:
     text = shelf.compare()
     assert "torchtitan-0 is 1.01" in text.splitlines()[0]
     assert "torchtitan-0 and torchtitan-1 have the same setup. Run-to-run noise" in text
-    assert "it needs 3 independent launches, and these are 2." in text
+    assert "it needs 3 independent launches, and there are 2" in text
 
 
 def test_repeats_that_do_not_say_their_version_are_named(shelf: Shelf) -> None:
