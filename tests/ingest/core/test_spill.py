@@ -18,6 +18,7 @@ from fairmfu.ingest.core import spill
 from fairmfu.ingest.core.errors import FairmfuError
 from fairmfu.ingest.core.spill import Spool, StreamedRows, collect_rows
 from fairmfu.ingest.decode import line_reader
+from fairmfu.ingest.decode.envelopes import Envelopes, KeepsEnvelope, detect_envelopes
 from fairmfu.ingest.extract.log_tables import read_log, read_log_tables
 from fairmfu.ingest.formats.registry import BUILT_IN_FORMATS
 from fairmfu.ingest.formats.spec import LogFormat
@@ -41,15 +42,25 @@ VARIANTS = EVERY if THOROUGH else sorted({*EVERY[::6], *(min(x.parent.iterdir())
 LOGS = [p for p in sorted(HERE.parent.glob("sample_logs/**/*")) if p.suffix in (".log", ".txt")]
 SAMPLES = LOGS if THOROUGH else LOGS[::4]
 TEXT = [f for f in BUILT_IN_FORMATS if f.join is None]
+Limit = Callable[..., list[int]]
+"""Rows at a time, and the log that is read."""
 
 
 @pytest.fixture
-def at_once(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], list[int]]:
-    """Have rows go to the disk, so many at a time; gives the rows of each piece that went."""
+def at_once(monkeypatch: pytest.MonkeyPatch) -> Limit:
+    """Have rows go to the disk, so many at a time; gives the rows of each piece that went.
 
-    def limit(rows: int) -> list[int]:
+    The beginning of a file shows its envelope, and tabs in place of blanks: that beginning is as
+    long as in a block of the usual size.
+    """
+
+    def limit(rows: int, log: Path | None = None) -> list[int]:
         went: list[int] = []
         write = Spool.write
+        whole = b"" if log is None else log.read_bytes()
+
+        def detected(first: bytes, keeps: KeepsEnvelope) -> Envelopes:
+            return detect_envelopes(whole if whole.startswith(first) else first, keeps)
 
         def counted(self: Spool, frame: pl.DataFrame) -> tuple[int, int]:
             went.append(frame.height)
@@ -57,6 +68,7 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], list[int]]:
 
         monkeypatch.setattr(spill, "CHUNK_ROWS", rows)
         monkeypatch.setattr(line_reader, "READ_BLOCK_BYTES", 400 * rows)
+        monkeypatch.setattr(line_reader, "detect_envelopes", detected)
         monkeypatch.setattr(spill, "MAX_HELD_BYTES", 0)
         monkeypatch.setattr(parquet_parts, "ROW_GROUP_ROWS", rows)
         monkeypatch.setattr(parquet_parts, "MAX_PART_ROWS", 5 * rows + 1)
@@ -91,31 +103,29 @@ def assert_same(found: Tables | str, expected: Tables | str) -> None:
 
 
 @pytest.mark.parametrize("log", [*VARIANTS, *SAMPLES], ids=lambda p: "-".join(p.parts[-4:]))
-def test_every_variant_says_the_same_from_the_disk(
-    log: Path, at_once: Callable[[int], list[int]]
-) -> None:
+def test_every_variant_says_the_same_from_the_disk(log: Path, at_once: Limit) -> None:
     """Counters of their own, counted steps, misprints, years, endings, world sizes, ranks."""
     expected = tables(log, fast=True)
-    went = at_once(2)
+    went = at_once(2, log)
     assert_same(tables(log, fast=True), expected)
     assert isinstance(expected, str) or sum(went) >= expected["steps"].height
 
 
 @pytest.mark.parametrize("log_format", TEXT, ids=lambda f: f.name)
 def test_damaged_and_restarted_logs_say_the_same_from_the_disk(
-    log_format: LogFormat, tmp_path: Path, at_once: Callable[[int], list[int]]
+    log_format: LogFormat, tmp_path: Path, at_once: Limit
 ) -> None:
     path = tmp_path / "run.log"
     path.write_bytes(damaged_log(log_format, 1, 200 if THOROUGH else 40))
     expected = [tables(path, fast=fast) for fast in (True, False)]
-    at_once(7)
+    at_once(7, path)
     for fast, wanted in zip((True, False), expected, strict=True):
         assert_same(tables(path, fast=fast), wanted)
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.log_format)
 def test_a_generated_log_is_stored_from_the_disk_as_it_was_written(
-    kind: Kind, tmp_path: Path, logs: Path, at_once: Callable[[int], list[int]]
+    kind: Kind, tmp_path: Path, logs: Path, at_once: Limit
 ) -> None:
     truth = tmp_path / "truth.parquet"
     between = noise(kind, Style(), 0, 200)
@@ -136,7 +146,7 @@ def test_a_generated_log_is_stored_from_the_disk_as_it_was_written(
 
 
 def test_years_are_told_in_the_order_of_lines_whatever_lies_on_the_disk(
-    logs: Path, at_once: Callable[[int], list[int]]
+    logs: Path, at_once: Limit
 ) -> None:
     """Steps and events alternate over two New Years; one stamp is of no day of its year."""
     days = ["12/30", "12/31", "01/01", "02/28", "02/29", "07/01", "12/31", "01/02", "03/01"]
@@ -156,7 +166,7 @@ def test_years_are_told_in_the_order_of_lines_whatever_lies_on_the_disk(
 
 
 def test_the_same_step_of_a_rank_far_apart_counts_once_for_the_world_size(
-    logs: Path, at_once: Callable[[int], list[int]]
+    logs: Path, at_once: Limit
 ) -> None:
     """Two ranks print one behind the other, so their steps lie in different pieces."""
     lines = [
@@ -179,7 +189,7 @@ def test_the_same_step_of_a_rank_far_apart_counts_once_for_the_world_size(
 
 
 def test_many_logs_of_one_ingest_are_one_batch_from_the_disk(
-    tmp_path: Path, logs: Path, titan: Callable[..., str], at_once: Callable[[int], list[int]]
+    tmp_path: Path, logs: Path, titan: Callable[..., str], at_once: Limit
 ) -> None:
     paths = [logs / f"{number}.log" for number in range(6)]
     for number, path in enumerate(paths):
@@ -213,7 +223,7 @@ def test_no_file_shows_while_rows_wait_nor_behind_them(
     tmp_path: Path,
     logs: Path,
     titan: Callable[..., str],
-    at_once: Callable[[int], list[int]],
+    at_once: Limit,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     (logs / "run.log").write_text(titan(30))
@@ -250,7 +260,7 @@ def test_a_disk_that_is_full_while_rows_wait_fails_that_log_alone(
     store: Store,
     logs: Path,
     titan: Callable[..., str],
-    at_once: Callable[[int], list[int]],
+    at_once: Limit,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     (logs / "a.log").write_text(titan(3))
@@ -283,7 +293,7 @@ def test_a_disk_that_is_full_while_rows_wait_fails_that_log_alone(
 
 
 def test_what_nobody_waits_for_any_more_does_not_go_to_the_disk(
-    at_once: Callable[[int], list[int]], monkeypatch: pytest.MonkeyPatch
+    at_once: Limit, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     went = at_once(4)
     frame = pl.DataFrame({"a": range(1000)})
