@@ -82,7 +82,7 @@ class RunArrays:
         self._overrides = overrides or {}
 
     def with_values(self, **columns: FloatArray) -> RunArrays:
-        """Return the same run with the values of some columns replaced."""
+        """Return the same run with the values of some columns replaced; flags are 0 or 1."""
         return RunArrays(self._whole, self._from, self.height, {**self._overrides, **columns})
 
     def by_run(self) -> dict[str, RunArrays]:
@@ -102,6 +102,8 @@ class RunArrays:
 
     def flags(self, name: str) -> BoolArray:
         """Return a column of booleans, false where null."""
+        if name in self._overrides:
+            return self._overrides[name].astype(np.bool_)
         return self._whole.flag(name)[self._from : self._from + self.height]
 
     def texts(self, name: str) -> TextArray:

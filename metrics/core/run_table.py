@@ -27,12 +27,19 @@ class TimeLost(TypedDict):
     share: float
 
 
+class LevelPhase(TypedDict):
+    """Seconds of a phase per step, at one level of speed."""
+
+    phase: str
+    seconds: float
+
+
 class SpeedLevel(TypedDict):
     """Steps of a run at one lasting speed.
 
     ranked: TGS is of this speed. change: of speed from the level before, as a share, with its 95 %
     interval. gpu_hours_lost: GPU-hours beyond the fastest earlier level's. events: logged events at
-    its beginning. Time, tokens and windows are of one GPU.
+    its beginning. phases: of a step, if the log times any. Time, tokens and windows are of one GPU.
     """
 
     from_step: int
@@ -49,6 +56,7 @@ class SpeedLevel(TypedDict):
     change_high: float | None
     gpu_hours_lost: float | None
     events: list[str]
+    phases: list[LevelPhase] | None
 
 
 class PauseLevel(TypedDict):

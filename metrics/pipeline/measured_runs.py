@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
+import numpy as np
 import polars as pl
 
 from fairmfu.ingest.core.schema import RunRow
@@ -173,11 +174,14 @@ class MeasuredRuns:
         """Resolved facts as typed values, by run_id."""
         return self.facts.rows_by_key("run_id", named=True, unique=True)
 
-    def phases(self, run: RunRow) -> PhaseTable:
-        """Return the phases of a step of one run."""
+    def phases(self, run: RunRow, level: int | None = None) -> PhaseTable:
+        """Return the phases of a step of one run, or of one level of its speed."""
         run_id = run["run_id"]
+        windows = self.windows_of_run.get(run_id)
+        if windows is not None and level is not None:
+            windows = windows.with_values(off_level=(windows["level"] != level).astype(np.float64))
         return phase_table(
-            self.windows_of_run.get(run_id),
+            windows,
             run,
             self.rate_of_run[run_id],
             self.timer_readings.get(run_id, []),

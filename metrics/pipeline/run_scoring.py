@@ -16,7 +16,7 @@ from ..audit.bridge import token_count_factor
 from ..audit.formula_checks import FigureLines, FormulaFacts, formula_facts_of
 from ..core.messages import Effect, Message, doubts_of
 from ..core.run_messages import OUTDATED_READING
-from ..core.run_table import METRICS, MetricsRow, value_of
+from ..core.run_table import METRICS, LevelPhase, MetricsRow, SpeedLevel, value_of
 from ..diagnosis.phases import PhaseTable
 from ..formula.accelerators import Accelerator
 from ..formula.flops import FORMULA_VERSION
@@ -99,6 +99,7 @@ def score_run(run: RunRow, measured: MeasuredRuns, overlay: Sequence[Accelerator
     ]
     _split_messages(row, run_messages)
     _set_phases(row, measured.phases(run))
+    row["levels"] = _with_phases(row, run, measured)
     row["bound"] = rank_skew.bottleneck(row["data_share"])
     row["slow_ranks"] = measured.slow_ranks.get(run_id)
     whole = {**row, **measured.chain_of_run.get(run_id, {}), **ranks}
@@ -113,6 +114,21 @@ def _set_phases(row: MetricsRow, table: PhaseTable) -> None:
     row["phases"], row["phase_step_s"] = table.rows, table.step_s
     row["phase_notes"] = [str(note) for note in table.notes]
     row["phase_note_kinds"] = [note.kind for note in table.notes]
+
+
+def _with_phases(row: MetricsRow, run: RunRow, measured: MeasuredRuns) -> list[SpeedLevel] | None:
+    """Return the levels of a run's speed with the phases of their steps."""
+    if not (row["levels"] and row["phases"]):
+        return row["levels"]
+    found: list[SpeedLevel] = []
+    for number, level in enumerate(row["levels"]):
+        phases: list[LevelPhase] = [
+            {"phase": each["phase"], "seconds": each["seconds"]}
+            for each in measured.phases(run, number).rows
+            if each["share_of"] == "step" and each["seconds"] is not None
+        ]
+        found.append({**level, "phases": phases or None})
+    return found
 
 
 def _split_messages(row: MetricsRow, run_messages: Sequence[Message]) -> None:

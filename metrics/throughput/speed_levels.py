@@ -248,6 +248,7 @@ def _level_row(run: RunArrays, evidence: str, counted: WindowSelection) -> Speed
         "change_high": None,
         "gpu_hours_lost": None,
         "events": [],
+        "phases": None,
     }
 
 

@@ -7,14 +7,17 @@ from itertools import pairwise
 from typing import Final
 
 from fairmfu.metrics.core.run_table import MetricsRow, SlowRanks, SpeedLevel
+from fairmfu.metrics.diagnosis.phase_gap import REST
 from fairmfu.metrics.throughput.time_breakdown import UNEXPLAINED
 from fairmfu.metrics.throughput.unlogged_work import DATA_LOADING
 
-from .run_narrative import outcome_sentence, seconds_text
+from .run_narrative import outcome_sentence, phase_label, seconds_text, step_seconds
 from .tabular import count, percent
 
 MIN_LOST_SHARE: Final = 0.02
 """Least share of the wall time for a cause to be named."""
+MIN_CHANGED_SHARE: Final = 0.1
+"""Least change of a phase, as a share of the step's change; below, it is unchanged."""
 MAX_NAMED: Final = 3
 """Most causes, and changes of speed, that are named."""
 
@@ -43,7 +46,33 @@ def _speed(row: MetricsRow) -> str:
     told = ", ".join(_change(*pair, is_first=not at) for at, pair in enumerate(changes[:MAX_NAMED]))
     more = len(changes) - MAX_NAMED
     rest = f", and {more} more change{'s' * (more > 1)}" if more > 0 else ""
-    return f"Speed: {told}{rest}.{_cost(levels)}"
+    return f"Speed: {told}{rest}.{_cost(levels)}{_cause(levels)}"
+
+
+def _cause(levels: Sequence[SpeedLevel]) -> str:
+    """Return the phase with most of the largest change of a step's time; empty if unknown."""
+    pairs = [(before, after) for before, after in pairwise(levels) if after["phases"]]
+    if not pairs:
+        return ""
+    before, after = max(pairs, key=lambda pair: abs(_more_seconds(*pair)))
+    old, new = (
+        {each["phase"]: each["seconds"] for each in level["phases"] or []}
+        for level in (before, after)
+    )
+    if old.keys() != new.keys() or old.keys() <= {REST}:
+        return ""
+    changes = {phase: new[phase] - old[phase] for phase in new}
+    whole = sum(changes.values())
+    phase = max(changes, key=lambda name: changes[name] * whole)
+    same = [n for n, more in changes.items() if abs(more) < MIN_CHANGED_SHARE * abs(whole)]
+    times = f"{step_seconds(old[phase])} to {step_seconds(new[phase])} a step"
+    where = "outside of the timed phases" if phase == REST else f"in {phase_label(phase)}"
+    others = f"; unchanged: {', '.join(map(phase_label, same))}" if same else ""
+    return f" Most of the change at step {after['from_step']:,} is {where} ({times}){others}."
+
+
+def _more_seconds(before: SpeedLevel, after: SpeedLevel) -> float:
+    return after["seconds_per_step"] - before["seconds_per_step"]
 
 
 def slow_down(row: MetricsRow) -> tuple[float, str] | None:

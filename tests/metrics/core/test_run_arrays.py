@@ -63,6 +63,7 @@ def test_values_of_a_run_may_be_replaced_for_it_alone() -> None:
     both = other.with_values(data_s=np.zeros(4))
     assert (both["elapsed_s"].tolist(), both["data_s"].tolist()) == ([2.0] * 4, [0.0] * 4)
     assert both.value("step", -1) == 4
+    assert run.with_values(first=np.ones(4)).flags("first").tolist() == [True] * 4
 
 
 def test_clean_windows_of_several_runs_at_once_are_those_of_each() -> None:

@@ -231,6 +231,7 @@ DTYPES = {
             | {"ranked": pl.Boolean}
             | dict.fromkeys(("change", "change_low", "change_high"), pl.Float64)
             | {"gpu_hours_lost": pl.Float64, "events": pl.List(pl.String)}
+            | {"phases": pl.List(pl.Struct({"phase": pl.String, "seconds": pl.Float64}))}
         )
     ),
     "List(PauseLevel)": pl.List(

@@ -7,6 +7,7 @@ from math import fsum
 from pathlib import Path
 from typing import Any, cast
 
+import numpy as np
 import polars as pl
 import pytest
 from hypothesis import given, settings
@@ -23,6 +24,7 @@ from fairmfu.metrics.diagnosis import messages
 from fairmfu.metrics.diagnosis.phase_gap import phase_gap
 from fairmfu.metrics.diagnosis.phases import CAVEAT_MESSAGES, MAX_TIMER_ROUNDING_S
 from fairmfu.metrics.diagnosis.timer_readings import timers_of_format
+from fairmfu.reports.text.diagnosis import diagnosis
 from fairmfu.reports.text.verdict import gap_sentence
 from tests.support.effort import THOROUGH, every_log, sampled
 from tests.support.folders import ROOT
@@ -129,6 +131,31 @@ def test_drawn_timers_and_rest_are_the_step(
         value = found[phase]
         assert value is not None
         assert min(printed) - 1e-4 <= value <= max(printed) + 1e-4
+
+
+def test_each_level_of_speed_has_its_phases(tmp_path: Path) -> None:
+    """From step 31 on, the data loader takes 80 ms instead of 5 ms of some 500 ms."""
+    draw = np.random.default_rng(1)
+    steps = []
+    for n in range(60):
+        data = 80.0 if n >= 30 else 5.0
+        compute, backward = 100 + draw.normal(0, 0.5), 300 + draw.normal(0, 1)
+        parts = {"data": data, "backward": backward, "collectives": 40.0, "optimizer": 20.0}
+        whole = sum(parts.values()) + compute + 30
+        steps.append({**parts, "forward": compute + data, "step_ms": whole})
+    row = row_of(tmp_path, megatron_log(steps, OF_2021))
+    first, second = row["levels"] or []
+    assert (first["to_step"], second["from_step"]) == (30, 31)
+    assert row["phases"] is not None
+    times = [
+        {each["phase"]: each["seconds"] / MS for each in level["phases"] or []}
+        for level in (first, second)
+    ]
+    assert times[0]["data"] == pytest.approx(5)
+    assert times[1]["data"] == pytest.approx(80)
+    for phase, milliseconds in {"forward": 100, "backward": 300, "rest": 30}.items():
+        assert [of[phase] for of in times] == pytest.approx([milliseconds] * 2, abs=1)
+    assert "Most of the change at step 31 is in data (5 ms to 80 ms a step)" in diagnosis(row)[1]
 
 
 def constant(n: int = 20, **others: float) -> list[dict[str, float]]:

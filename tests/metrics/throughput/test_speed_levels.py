@@ -186,6 +186,7 @@ def test_a_level_in_words() -> None:
         "change_high": -0.22,
         "gpu_hours_lost": 0.16,
         "events": [],
+        "phases": None,
     }
     assert describe_level(level) == "586 to 1,024: 168,830 (-23.2%)"
     assert describe_level(level | {"tgs": None}) == "586 to 1,024: 0.776 s a step (-23.2%)"

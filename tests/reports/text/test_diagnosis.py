@@ -28,6 +28,7 @@ def level(first: int, last: int, tgs: float | None, **values: Any) -> SpeedLevel
         "change_high": None,
         "gpu_hours_lost": None,
         "events": [],
+        "phases": None,
     }
     return known | values
 
@@ -65,6 +66,39 @@ def test_a_run_without_tokens_has_times_per_step() -> None:
     assert diagnosis(row(levels=levels))[1:] == [
         "Speed: fell by 10.0 % at step 51 (1.25 s a step to 1.39 s a step)."
     ]
+
+
+def phases(**seconds: float) -> list[dict[str, Any]]:
+    return [{"phase": phase, "seconds": of} for phase, of in seconds.items()]
+
+
+def test_the_phase_that_changed_is_named_with_those_that_did_not() -> None:
+    before = phases(data=0.001, forward=0.1, backward=0.3, rest=0.1)
+    after = phases(data=0.27, forward=0.1, backward=0.301, rest=0.102)
+    levels = [
+        level(1, 50, 200.0, phases=before, seconds_per_step=0.5),
+        level(51, 99, 130.0, phases=after, seconds_per_step=0.77, change=-0.35),
+    ]
+    assert diagnosis(row(levels=levels))[1].endswith(
+        " Most of the change at step 51 is in data (1 ms to 270 ms a step); unchanged: forward, "
+        "backward, rest."
+    )
+    levels[1]["phases"] = phases(data=0.001, forward=0.1, backward=0.301, rest=0.37)
+    assert " is outside of the timed phases (100 ms to 370 ms a step)" in str(
+        diagnosis(row(levels=levels))
+    )
+
+
+def test_a_cause_is_not_named_from_the_rest_alone_or_other_phases() -> None:
+    for before, after in (
+        (phases(rest=0.5), phases(rest=0.77)),
+        (phases(data=0.1, rest=0.4), phases(forward=0.1, rest=0.67)),
+    ):
+        levels = [
+            level(1, 50, 200.0, phases=before),
+            level(51, 99, 130.0, phases=after, seconds_per_step=0.77, change=-0.35),
+        ]
+        assert "Most of the change" not in diagnosis(row(levels=levels))[1]
 
 
 def test_many_changes_are_counted() -> None:
