@@ -94,7 +94,7 @@ def _possible_rows(
 ) -> tuple[pl.DataFrame, Warnings]:
     """Return the rows without impossible values, and the warnings.
 
-    NaN stays, and so does an infinity outside columns of seconds (see `_is_told`).
+    NaN stays, and so does an infinity outside of columns of FINITE_UNITS.
     """
     printed = [name for name in bounds if rows[name].null_count() < rows.height]
     if not printed:
@@ -133,12 +133,16 @@ def _extremes(value: pl.Expr) -> tuple[pl.Expr, pl.Expr, pl.Expr]:
 def _is_told(name: str, columns: Mapping[str, Column]) -> pl.Expr:
     """Return whether a value is checked against its bounds.
 
-    NaN is not checked. An infinity is checked only in a column of seconds.
+    NaN is not checked. An infinity is checked only in columns of FINITE_UNITS.
     """
     value = pl.col(name)
     if not columns[name].dtype.is_float():
         return value.is_not_null()
-    return value.is_not_nan() if columns[name].unit == "s" else value.is_finite()
+    return value.is_not_nan() if columns[name].unit in FINITE_UNITS else value.is_finite()
+
+
+FINITE_UNITS: Final = ("s", "bytes")
+"""Units of values that are finite in every run; a loss, a norm or a rate may be printed as inf."""
 
 
 def _fits(name: str, bound: Bounds) -> pl.Expr:

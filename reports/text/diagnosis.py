@@ -50,7 +50,10 @@ def _speed(row: MetricsRow) -> str:
 
 
 def _cause(levels: Sequence[SpeedLevel]) -> str:
-    """Return the phase with most of the largest change of a step's time; empty if unknown."""
+    """Return the phase that changed most at the largest change of speed.
+
+    Empty if the log times no phases.
+    """
     pairs = [(before, after) for before, after in pairwise(levels) if after["phases"]]
     if not pairs:
         return ""

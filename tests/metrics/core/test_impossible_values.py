@@ -75,14 +75,17 @@ def test_what_is_no_number_is_left_to_those_who_tell_of_it(value: float) -> None
     assert [words.split("=")[0] for words in found.warnings["a"]] == ["elapsed_s"]
 
 
-@pytest.mark.parametrize("column", ["elapsed_s", "data_s", "since_start_s"])
+@pytest.mark.parametrize(
+    ("column", "unit"),
+    [("elapsed_s", "s"), ("data_s", "s"), ("since_start_s", "s"), ("peak_memory_bytes", "bytes")],
+)
 @pytest.mark.parametrize("value", [math.inf, -math.inf])
-def test_no_time_is_infinite(column: str, value: float) -> None:
+def test_no_time_and_no_memory_is_infinite(column: str, unit: str, value: float) -> None:
     """A loss may be; a share of the time that waits for data would be, and end the analysis."""
     found = refuse_impossible(steps(**{column: [0.5, value]}))
     assert found.tables["steps"][column].to_list() == [0.5, None]
     (words,) = found.warnings["a"]
-    assert words.startswith(f"{column}={value:g} [s] is impossible: ")
+    assert words.startswith(f"{column}={value:g} [{unit}] is impossible: ")
 
 
 def test_a_time_next_to_nothing_is_none() -> None:
