@@ -120,9 +120,9 @@ def find_levels(
     if not noise.innovation or _is_level(values, noise):
         return one
     starts = _starts(values, noise)
-    if len(starts) > 1:  # again, with the noise around the levels
-        noise = estimate_noise(np.diff(values - _means(values, starts))).at_least(min_innovation)
-        starts = _starts(values, noise)
+    around = estimate_noise(np.diff(values - _means(values, starts))).at_least(min_innovation)
+    if len(starts) > 1 and around.innovation:  # again, with the noise around the levels
+        noise, starts = around, _starts(values, around)
     line = _line(values, noise)
     if _line_cost(values, noise) + _penalty(n) < _levels_cost(values, starts, noise):
         drifts = abs(line.end - line.start) >= least

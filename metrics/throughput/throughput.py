@@ -170,9 +170,13 @@ def _summary(
     if updates is not None and not updates.count:
         return row | {"throughput_warnings": [messages.NO_OPTIMIZER_STEP()]}
     row |= _rate_columns(windows, steady, evidence, run, facts)
+    token_doubts = [doubt for doubt in _token_doubts(windows, steady, facts) if doubt is not None]
+    kinds = {doubt.kind for doubt in token_doubts}
+    is_recounted = messages.BATCH_CHANGES.identifier in kinds  # other batches, not another speed
     doubts = (
+        None if is_recounted else speed_doubt(row["levels"], row.get("drift")),
         *_time_warnings(windows, steady, run, evidence, row),
-        *_token_doubts(windows, steady, facts),
+        *token_doubts,
         _unfair(updates),
         _some_micro_steps(windows, steady, evidence, row),
         _other_work(facts),
@@ -433,7 +437,6 @@ def _time_warnings(
         _longer_than_stamps(windows, evidence),
         _faster_on_the_whole(row, windows, evidence),
         _long_warm_up(windows, evidence),
-        speed_doubt(row["levels"], row.get("drift")),
         unlogged_work_warning(windows, steady, evidence),
         late_start_warning(windows, steady, evidence),
         _printed_twice(windows, steady, evidence),

@@ -14,7 +14,6 @@ from typing import Final
 
 from fairmfu.ingest.formats import registry
 from fairmfu.ingest.formats.spec import LogFormat, StepLine
-from tests.support.one_log import tables_of
 
 _RATES: Final = r"(?:(?P<rate>\d+) tok/s/gpu|(?P<samples>\d+) samples/s)"
 _TOKENS: Final = r"(?P<time>[\d.]+) s/it \| (?:(?P<total>\d+) tok in all|(?P<tokens>\d+) tok)$"
@@ -63,6 +62,7 @@ SHOWN: Final = (
 def _main(folder: Path) -> None:
     registry.BUILT_IN_FORMATS = (*registry.BUILT_IN_FORMATS, *NOVA_FORMATS)  # type: ignore[misc]
     from fairmfu.metrics import analyse  # noqa: PLC0415
+    from tests.support.one_log import tables_of  # noqa: PLC0415 - imports all that reads formats
 
     rows = {}
     for log in sorted(folder.glob("*.log")):

@@ -115,8 +115,11 @@ def test_few_points_are_one_level(points: int) -> None:
 
 
 def test_a_series_without_noise_has_its_levels() -> None:
-    assert starts(np.zeros(50)) == []
-    assert starts(np.repeat([0.0, 0.1], [30, 20])) == [30]
+    with np.errstate(all="raise"):
+        assert starts(np.zeros(50)) == []
+        assert starts(np.repeat([0.0, 0.1], [30, 20])) == [30]
+        assert starts(np.repeat([0.0, 0.1, 0.0], [30, 20, 25])) == [30, 50]
+        assert starts(np.linspace(0.0, 0.1, 50)) == []
 
 
 @given(SEEDS, st.integers(MIN_POINTS, 150), st.sampled_from([0.0, 0.5]), st.floats(-5, 5))
