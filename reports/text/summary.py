@@ -281,7 +281,7 @@ def _explained(
     parts = [
         f"{printable(str(row['name']))} ({row['run_id']}, {row['log_format']})"
         + (" [synthetic]" if row["synthetic"] else ""),
-        "\n".join(map(printable, diagnosis(row))),
+        "\n".join(wrapped(printable(line)) for line in diagnosis(row)),
         _formula(row),
         _time(row),
         _phases(row),
