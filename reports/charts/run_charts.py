@@ -674,8 +674,8 @@ def time_lost(row: ComparisonRow) -> Figure | None:
         kind="time_lost",
         title=f"Time lost, {_name(row)}",
         notes=(
-            f"Of {seconds_text(row['wall_s'])} of wall time, {percent(steady)} was steady "
-            "training. Each bar: time lost to one cause, against steady speed.",
+            f"Of {seconds_text(row['wall_s'])} of wall time, {percent(steady)} is "
+            "all steps at the speed of TGS. Each bar: extra time of one cause.",
         ),
         description=f"Wall time lost to {lost}; the rest is all steps at the speed of TGS.",
         spec=_time_lost(),

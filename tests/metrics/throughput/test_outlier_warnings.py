@@ -168,7 +168,8 @@ def test_a_window_that_counts_says_what_it_costs() -> None:
     told = counted(windows([99, *[10] * 4, 30, *[10] * 5], stalled=(5,)))
     assert told == (
         "Slow windows lower TGS by 16.7%: 1 of 10 windows (3x as slow as the rest, 25.0% of the "
-        "time), stalls or unlogged work. Fix: if you filtered the log, ingest the original"
+        "time). They are stalls, or work without a log line. Fix: if you filtered the log, ingest "
+        "the original"
     )
     told = counted(windows([99, *[10] * 4, 30, 30, *[10] * 4], stalled=(5, 6)))
     assert told is not None

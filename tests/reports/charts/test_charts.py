@@ -623,7 +623,9 @@ def test_lost_time_is_said_with_what_was_not_lost():
     assert shares == sorted(shares, reverse=True)
     assert sum(shares) < 1
     alone = charts.time_lost(row | {"time_lost": row["time_lost"][:1]})
-    assert alone.description == "Wall time lost to 1 cause; the rest was steady training."
+    assert (
+        alone.description == "Wall time lost to 1 cause; the rest is all steps at the speed of TGS."
+    )
 
 
 def test_hostile_text_is_data_alone():
