@@ -30,6 +30,7 @@ from . import facts as given
 from .messages import CONFIG_MISSING
 
 CONFIG_NAME: Final = "fairmfu.toml"
+DEFAULT_STORE: Final = Path("fairmfu-store")
 CONFIG_VARIABLE: Final = "FAIRMFU_CONFIG"
 """Environment variable: a configuration in place of ./fairmfu.toml; empty for none."""
 
@@ -101,7 +102,7 @@ class ProjectConfig:
     """
 
     path: Path | None = None
-    store: Path = Path("fairmfu-store")
+    store: Path = DEFAULT_STORE
     sources: tuple[Path, ...] = ()
     out: Path = Path("nightly")
     title: str = "Nightly"

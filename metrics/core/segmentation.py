@@ -97,8 +97,7 @@ class Segmentation:
     """Levels of a series in order, at least one; `drift` instead of several levels."""
 
     levels: tuple[Level, ...]
-    drift: Drift | None
-    noise: Noise
+    drift: Drift | None = None
 
 
 def find_levels(
@@ -113,10 +112,10 @@ def find_levels(
     n = len(values)
     if n < MIN_POINTS:
         noise = Noise(0.0, float(values.std(ddof=1)) if n > 1 else 0.0)
-        return Segmentation((_level(values, 0, n, noise),), None, noise)
+        return Segmentation((_level(values, 0, n, noise),))
     noise = estimate_noise(np.diff(values)).at_least(min_innovation)
     whole, values = values, _without_lone(values, noise)
-    one = Segmentation((_level(values, 0, n, noise),), None, noise)
+    one = Segmentation((_level(values, 0, n, noise),))
     if not noise.innovation or _is_level(values, noise):
         return one
     starts = _starts(values, noise)
@@ -124,10 +123,10 @@ def find_levels(
     if len(starts) > 1 and around.innovation:  # again, with the noise around the levels
         noise, starts = around, _starts(values, around)
     line = _line(values, noise)
-    if _line_cost(values, noise) + _penalty(n) < _levels_cost(values, starts, noise):
+    if _line_cost(values, line, noise) + _penalty(n) < _levels_cost(values, starts, noise):
         drifts = abs(line.end - line.start) >= least
-        return Segmentation(one.levels, line if drifts else None, noise)
-    return Segmentation(tuple(_joined(whole, starts, noise, least)), None, noise)
+        return Segmentation(one.levels, line if drifts else None)
+    return Segmentation(tuple(_joined(whole, starts, noise, least)))
 
 
 def _without_lone(values: FloatArray, noise: Noise) -> FloatArray:
@@ -176,7 +175,7 @@ def _explained(level: Level, after: Level, noise: Noise) -> float:
     """Return the largest difference of levels that noise of one explains."""
     counts = [of.last - of.first + 1 for of in (level, after)]
     ratios = [
-        of.standard_error / noise.standard_error(count) if noise.innovation else 1.0
+        of.standard_error / noise.standard_error(count)
         for of, count in zip((level, after), counts, strict=True)
     ]
     if max(ratios) < MIN_NOISE_RATIO:
@@ -349,7 +348,6 @@ def _line(values: FloatArray, noise: Noise) -> Drift:
     return Drift(float(start), float(start + slope), error)
 
 
-def _line_cost(values: FloatArray, noise: Noise) -> float:
-    line = _line(values, noise)
+def _line_cost(values: FloatArray, line: Drift, noise: Noise) -> float:
     off = values - np.linspace(line.start, line.end, len(values))
     return float((_whitened(off, noise) ** 2).sum())

@@ -13,6 +13,7 @@ from ..core.print_precision import MAX_UNEXPLAINED_GAP
 from ..core.run_arrays import RunArrays
 from ..throughput.windows import (
     choose_evidence,
+    count_unknown_tokens,
     evidence_rounding,
     stamp_error,
     steady_windows,
@@ -77,11 +78,9 @@ def steady_steps(
 
     run: with evidence
     """
-    tokens = windows["tokens_per_gpu"]
-    unknown = np.isnan(tokens)
-    counted = windows.with_values(tokens_per_gpu=np.where(unknown, 1.0, tokens))
+    counted = count_unknown_tokens(windows)
     kinds = dict.fromkeys(kind for kind in (time_basis, *run["evidence"]) if kind is not None)
-    usable = [kind for kind in kinds if kind != "rate" or not unknown.any()]
+    usable = [kind for kind in kinds if kind != "rate" or windows.has_all("tokens_per_gpu")]
     evidence = time_basis if time_basis in usable else choose_evidence(counted, usable)
     if evidence is None:
         return None

@@ -198,16 +198,17 @@ def speed_levels(
 
     run: marked (metrics.throughput.warmup.mark_warm_up_and_stalls)
     """
-    level = run["level"]
+    level, drifts = run["level"], run.flags("drifting").any()
     if not (level >= 0).any():
         return None, None
+    if level.max() < 1 and not drifts:
+        return [], None
     counted = timed_windows(run, evidence, level >= 0)
     pace = _pace(run, evidence, counted, run["stall_s"][counted.indices])
     if pace is None:
         return None, None
-    drift = fit_drift(pace.values) if run.flags("drifting").any() else None
-    if level.max() < 1:
-        return [], drift
+    if drifts:  # then there are no levels
+        return [], fit_drift(pace.values)
     numbers = range(int(level.max()) + 1)
     rows = [
         _level_row(run, evidence, counted.where(level[counted.indices] == number))
@@ -224,7 +225,7 @@ def speed_levels(
         more = float(pace_here.mean() - min(other.mean() for other in before))
         if more > 0 and facts.get("gpus") is not None:
             row["gpu_hours_lost"] = row["seconds"] * -expm1(-more) * facts["gpus"] / 3600
-    return rows, drift
+    return rows, None
 
 
 def _level_row(run: RunArrays, evidence: str, counted: WindowSelection) -> SpeedLevel:

@@ -52,6 +52,7 @@ from .windows import (
     average_window_assumed,
     choose_evidence,
     count_steps,
+    count_unknown_tokens,
     disturbances,
     evidence_rounding,
     has_coarse_rates,
@@ -378,9 +379,7 @@ def _data_share(windows: RunArrays) -> float | None:
     """
     if not windows.has_any("data_s"):
         return None
-    tokens = windows["tokens_per_gpu"]
-    counted = windows.with_values(tokens_per_gpu=np.where(np.isnan(tokens), 1.0, tokens))
-    clean = steady_windows(counted, "elapsed")
+    clean = steady_windows(count_unknown_tokens(windows), "elapsed")
     waits = windows["data_s"][clean.indices] * windows["elapsed_span"][clean.indices]
     known = ~np.isnan(waits)
     return total(waits[known]) / (total(clean.seconds[known]) or 1.0) if known.any() else None

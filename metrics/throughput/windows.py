@@ -858,9 +858,13 @@ def count_steps(run: RunArrays) -> RunArrays:
 
     Then the time per token is the time per step.
     """
-    if run.has_any("tokens_per_gpu"):
-        return run
-    return run.with_values(tokens_per_gpu=np.ones(run.height))
+    return run if run.has_any("tokens_per_gpu") else count_unknown_tokens(run)
+
+
+def count_unknown_tokens(run: RunArrays) -> RunArrays:
+    """Return a run with one token per step wherever its tokens are unknown."""
+    tokens = run["tokens_per_gpu"]
+    return run.with_values(tokens_per_gpu=np.where(np.isnan(tokens), 1.0, tokens))
 
 
 def accumulation_steps(run: RunArrays) -> int:

@@ -15,7 +15,7 @@ from fairmfu.metrics.core.run_table import MetricsRow
 from fairmfu.metrics.throughput.time_breakdown import START_UP, WARM_UP
 
 from ..text.run_narrative import phase_label, phase_rows, seconds_text, time_rows
-from ..text.tabular import percent
+from ..text.tabular import GIB, percent
 from ..text.verdict import count_noun
 from . import theme
 from .chart_style import ROW_HEIGHT, WIDTH, fixed_channels, text_above_plot
@@ -24,7 +24,6 @@ from .run_series import WINDOW_COUNTED, WINDOW_OTHER
 from .tooltips import CONVENTION_EXPRESSION, CONVENTIONS, TGS, run_cards
 
 RUN_CHART_WIDTH: Final = WIDTH + 40
-GIB: Final = 2**30
 
 
 def _colour(row: MetricsRow) -> str:

@@ -30,7 +30,7 @@ from fairmfu.ingest.core.schema import BOOL, INT, TEXT, TEXT_LIST, TIMESTAMP
 from fairmfu.ingest.detect.format_lookup import load_format_catalog
 from fairmfu.ingest.extract.engine_api import ReadEngine
 from fairmfu.ingest.extract.run_names import job_name, job_place
-from fairmfu.ingest.facts.project_config import CONFIG_NAME
+from fairmfu.ingest.facts.project_config import CONFIG_NAME, DEFAULT_STORE
 from fairmfu.ingest.pipeline import ingest_run
 from fairmfu.ingest.pipeline.ingest_run import Outcome
 from fairmfu.ingest.store import lock
@@ -77,9 +77,6 @@ NIGHT_SCHEMA: Final = pl.Schema(
 """out: folder of the report; by: columns that made a series; told: changes that were news; as_of:
 the reported state of the store.
 """
-
-DEFAULT_STORE: Final = "fairmfu-store"
-"""Store of a command without `--store`, in the current folder."""
 
 ARCHIVE: Final = "archive"
 DATED: Final = re.compile(r"\d{4}-\d\d-\d\d(-\d+)?")
@@ -462,7 +459,7 @@ def _jobs(
     return {
         "jobs": jobs_of_runs(whole, points, order.by),
         "now": now,
-        "store": None if str(order.store.path) == DEFAULT_STORE else str(order.store.path),
+        "store": None if str(order.store.path) == str(DEFAULT_STORE) else str(order.store.path),
         "fail_on": order.fail_on,
         "expected": order.expected,
         "ended": order.ended,

@@ -8,6 +8,7 @@ from typing import Final
 
 from fairmfu.metrics.core.run_table import MetricsRow, SlowRanks, SpeedLevel
 from fairmfu.metrics.diagnosis.phase_gap import REST
+from fairmfu.metrics.throughput.speed_levels import steps_of
 from fairmfu.metrics.throughput.time_breakdown import UNEXPLAINED
 from fairmfu.metrics.throughput.unlogged_work import DATA_LOADING
 
@@ -90,10 +91,9 @@ def slow_down(row: MetricsRow) -> tuple[float, str] | None:
     loss, level = max(losses, key=lambda one: one[0], default=(0.0, None))
     if level is None or loss <= 0:
         return None
-    steps = f"{level['from_step']:,} to {level['to_step']:,}"
-    return loss, f"from step {level['from_step']:,} on" if level is levels[
-        -1
-    ] else f"in steps {steps}"
+    if level is levels[-1]:
+        return loss, f"from step {level['from_step']:,} on"
+    return loss, f"in steps {steps_of(level)}"
 
 
 def _loss(before: Sequence[SpeedLevel], level: SpeedLevel) -> float:
@@ -177,7 +177,7 @@ DEEDS: Final = {
     "tokens": "had the most tokens",
     "documents": "had the longest documents",
 }
-"""What late ranks did, by their kind."""
+"""Words for the delay of late ranks, by their kind."""
 
 
 def _ranks(row: MetricsRow) -> str:

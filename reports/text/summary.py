@@ -38,6 +38,7 @@ from .run_narrative import (
 )
 from .runs_table import Columns, first_doubt
 from .tabular import (
+    GIB,
     Formatter,
     count,
     decimal,
@@ -310,7 +311,7 @@ def _formula(row: MetricsRow) -> str:
         reason, lacks = explain_missing_rate(row)
         told = f"TGS    unknown: {'give ' + ', '.join(lacks) if lacks else reason}"
         ends = "" if whole is None else f"\n       {whole:,.1f} end to end, {end_to_end_words(row)}"
-        return f"{told}{ends}{_step(row)}"
+        return "\n".join([f"{told}{ends}", *_step_lines(row)])
     windows = count_noun(not_null(row["windows"]), "window")
     lines = [
         f"TGS    {row['tgs']:,.1f} tokens/s/GPU  steady, {windows}, "
@@ -323,7 +324,7 @@ def _formula(row: MetricsRow) -> str:
         lines.append(f"       {whole:,.1f} end to end, {end_to_end_words(row)}")
     if row["goodput"] is not None:
         lines.append(f"       {row['goodput']:,.1f} goodput, {goodput_words(row)}")
-    lines += _step(row).splitlines()[1:]
+    lines += _step_lines(row)
     if row["flops_per_token"] is not None:
         lines.append(
             f"F      {row['flops_per_token']:,.0f} FLOPs/token, exact attention; "
@@ -346,11 +347,8 @@ def _formula(row: MetricsRow) -> str:
     return printable("\n".join(lines)) + f"\n       formula {row['formula']}"
 
 
-GIB: Final = 2**30
-
-
-def _step(row: MetricsRow) -> str:
-    """Return a line break and the rates that need no tokens; empty if unknown."""
+def _step_lines(row: MetricsRow) -> list[str]:
+    """Return the line of the rates that need no tokens; no line if unknown."""
     unit = "micro-step" if row["step_unit"] == "micro_step" else "step"
     seconds, samples = row["seconds_per_step"], row["samples_per_second"]
     tokens, memory = row["tokens_per_update"], row["peak_memory_bytes"]
@@ -360,7 +358,7 @@ def _step(row: MetricsRow) -> str:
         *([f"{tokens:,.0f} tokens per optimizer update"] if tokens is not None else []),
         *([f"peak memory {memory / GIB:.1f} GiB"] if memory is not None else []),
     ]
-    return f"\n       {', '.join(told)}" if told else ""
+    return [f"       {', '.join(told)}"] if told else []
 
 
 def _device(row: MetricsRow) -> str:

@@ -40,6 +40,10 @@ MAX_DECIMAL_SHARE: Final = 1e12
 """Shares from which on no digit after the point is known."""
 
 
+GIB: Final = 2**30
+"""Bytes of a GiB."""
+
+
 def percent(value: float) -> str:
     """Return 0.3328 as 33.3 %, 0.00361 as 0.36 %; a tie rounds up, as in charts."""
     if 0 < abs(value) < MIN_ONE_DECIMAL_SHARE:

@@ -52,7 +52,7 @@ def each_case(
 def _named(
     names: list[str], cases: list[Any], ids: Callable[[Any], str] | Iterable[str] | None
 ) -> Iterator[tuple[str, dict[str, Any]]]:
-    """What each case is called, and its values."""
+    """Name of each case, and its values."""
     given = None if ids is None or callable(ids) else list(ids)
     for number, case in enumerate(cases):
         set_ = case if isinstance(case, ParameterSet) else None

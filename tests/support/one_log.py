@@ -11,7 +11,7 @@ from fairmfu.ingest.store.store import Tables
 
 
 def tables_of(log: Path, facts: Mapping[str, object] | None = None) -> Tables:
-    """What `read_logs` gives of this log alone; facts: as there."""
+    """Tables of `read_logs` for this log alone; facts: as there."""
     return read_log_tables(
         log, flag_facts=facts_from_values(facts or {}, "flag", Path.cwd(), "facts")
     )

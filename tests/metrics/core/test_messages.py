@@ -41,7 +41,7 @@ def used() -> set[str]:
 
 @cache
 def names() -> dict[int, set[str]]:
-    """What the code calls a kind, by the kind's id."""
+    """Names of kinds in the code, by the kind's id."""
     found: dict[int, set[str]] = {}
     for name, kind in named_kinds("metrics", MessageKind):
         found.setdefault(id(kind), set()).add(name)

@@ -1,4 +1,4 @@
-"""What broke in a night, worst first: the same in sentence, exit code, JUnit and summary.json."""
+"""Findings of a night, worst first: the same in sentence, exit code, JUnit and summary.json."""
 
 from __future__ import annotations
 
