@@ -173,6 +173,14 @@ def test_doubts_of_many_runs_that_differ_in_figures_alone_are_told_once() -> Non
     gaps = [f"TGS is {gap}% off. 4 of 4,096 by 0.2.3, in 7." for gap in ("+2", "0.5", "-12.5", "9")]
     (told,) = run_doubts(doubtful(*gaps))
     assert "TGS is -12.5 to 9% off. 4 of 4,096 by 0.2.3, in 7. (" in told
+    levels = [
+        f"Speed changed, to {n}. By steps: {n} to {n}: {n}; {n} to {n}. Fix: look"
+        for n in (1, 2, 4, 7)
+    ]
+    (told,) = run_doubts(doubtful(*levels))
+    assert told.endswith(
+        "2 more runs: Speed changed. Fix: look (figures differ; for one run: fairmfu explain RUN)"
+    )
     names = [f"The model 'llama{n}-{n}.5b' is unknown" for n in range(4)]
     assert len(run_doubts(doubtful(*names))) == 4
     assert run_doubts(doubtful(*["the same"] * 4)) == ["run-0, run-1, 2 more runs: the same"]
