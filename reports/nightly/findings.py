@@ -22,12 +22,11 @@ from fairmfu.metrics.core.run_table import value_of
 from fairmfu.metrics.throughput.speed_levels import MIN_CHANGE
 
 from ..text.diagnosis import slow_down
-from ..text.run_narrative import OUTCOME_LABELS
+from ..text.run_narrative import BAD_OUTCOMES, OUTCOME_LABELS
 from ..text.tabular import percent
 from ..text.verdict import count_noun
 from .jobs import succeeds
 from .night_report import (
-    BAD_OUTCOMES,
     BASELINE,
     IMPROVEMENT,
     REGRESSION,

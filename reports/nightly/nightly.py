@@ -54,12 +54,13 @@ from ..page.output_files import TEMPORARY_SUFFIX, replace_file
 from ..page.redaction import Redaction
 from ..page.report_data import build_content
 from ..store.metrics_store import MetricsState, analysis_of, store_metrics, update_metrics
+from ..text.run_narrative import BAD_OUTCOMES
 from ..text.summary import comparison_rows, verdict_sentences
 from ..text.verdict import count_noun, ranked_groups
 from . import baselines, night_html, night_outputs
 from .findings import FIRST_NIGHT_WINDOW, exit_code, told_failures
 from .jobs import jobs_of_runs
-from .night_report import BAD_OUTCOMES, DEFAULT_FAIL_ON, Night
+from .night_report import DEFAULT_FAIL_ON, Night
 
 NIGHTS: Final = "nights"
 """Name of the nights' table in the store."""

@@ -29,14 +29,12 @@ from fairmfu.reports.nightly.night_outputs import junit, markdown, summary, svg_
 from fairmfu.reports.nightly.night_report import (
     Night,
     build_digest,
-    difference_text,
     format_day,
     join_some,
     series_labels,
-    signed_percent,
 )
 from fairmfu.reports.page import html_document, html_templates
-from fairmfu.reports.text.tabular import markdown_text
+from fairmfu.reports.text.tabular import difference_text, markdown_text, signed_percent
 from tests.reports.page.test_html_report import EVIL, Page
 from tests.support.folders import ROOT
 from tests.support.packs import unpacked
