@@ -668,7 +668,8 @@ def compare(
         click.echo("All names are of the same run. Give two runs to compare.", err=True)
     result = None if allowed is None else found.gate(allowed)
     if allowed is not None and result is None:
-        raise click.UsageError("--fail-below needs the names of two runs: base, then head.")
+        many = f"The names given have {found.ranked.height:,}." if names else "No name is given."
+        raise click.UsageError(f"--fail-below needs two runs: base, then head. {many}")
     if output in ("json", "csv"):
         click.echo(render_frame(found.table, output))
     elif output == "markdown":
