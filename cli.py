@@ -971,6 +971,13 @@ def query(sql: str, store: Path, output: str) -> None:
     type=_Path(path_type=Path, file_okay=False),
     help="Folder to write the reports to.  [default: nightly]",
 )
+@click.option(
+    "--issue",
+    "issue_dir",
+    type=_Path(path_type=Path, file_okay=False),
+    metavar="DIR",
+    help="Folder to write one Markdown file per new finding to, ready to file.",
+)
 @click.option("--title", help="Heading of the report.  [default: Nightly]")
 @click.option(
     "--series-by",
@@ -1503,6 +1510,7 @@ def _order(
         sources=tuple(map(parse_path, paths)) or config.sources,
         store=_open(store, wait),
         out=out,
+        issue_dir=options["issue_dir"] or config.issue_dir,
         title=options["title"] or config.title,
         by=by,
         threshold=threshold,

@@ -205,11 +205,18 @@ def _markdown(headings: Sequence[str], body: Sequence[Sequence[str]]) -> str:
 def markdown_text(text: str) -> str:
     """Escape text for Markdown, so that no character ends a cell or starts markup.
 
-    No end of a cell or line, no tag, link, list or mention.
+    No end of a cell or line, no tag, link, list or mention. GitHub and Python-Markdown agree on
+    these escapes; an escaped ~ is none to the latter.
     """
-    for char in "\\[]`*_~#":
+    for char in "\\[]`*_#":
         text = text.replace(char, f"\\{char}")
-    for char, entity in (("&", "&amp;"), ("<", "&lt;"), (">", "&gt;"), ("|", "&#124;")):
+    for char, entity in (
+        ("&", "&amp;"),
+        ("<", "&lt;"),
+        (">", "&gt;"),
+        ("|", "&#124;"),
+        ("~", "&#126;"),
+    ):
         text = text.replace(char, entity)
     for char, kept in (("://", ":&#47;&#47;"), ("www.", "www&#46;"), ("\n", " ")):
         text = text.replace(char, kept)
