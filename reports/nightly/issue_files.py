@@ -98,11 +98,11 @@ def issue_name(finding: Finding) -> str:
 def _issue(finding: Finding, night: Night, runs: Mapping[str, Mapping[str, Any]]) -> str:
     parts = [
         f"# {_safe(issue_title(finding))}",
-        _what(finding, night),
+        _what(finding),
         _section("Evidence", _evidence(finding)),
         _section("Commands", _block(issue_commands(finding, night))),
         _section("Environment", _environment(_runs(finding), runs)),
-        _section("What to do", _safe(printable(finding.fix))),
+        _section("What to do", _remedy(finding, night)),
         f"fairmfu {_safe(night.version)}, formula {_safe(night.formula)}, night of "
         f"{format_day(night.at)}, finding `{finding.kind.identifier}`.",
     ]
@@ -121,7 +121,7 @@ def issue_title(finding: Finding) -> str:
     return f"{label}: {finding.detail.partition(chr(10))[0]}"
 
 
-def _what(finding: Finding, night: Night) -> str:
+def _what(finding: Finding) -> str:
     """Return what happened and since when, as a list."""
     since = "the last run of the job" if finding.kind is SILENT else "the first run with it"
     at = finding.since
@@ -130,8 +130,6 @@ def _what(finding: Finding, night: Night) -> str:
         f"Since: {format_day(at)}, {at:%H:%M} (start of {since})" if at is not None else "",
         f"Severity: {finding.kind.severity}" + ("; makes the night fail" if finding.fails else ""),
     ]
-    if finding.kind is SILENT and finding.days is not None:
-        words.append(f"Days without a run: {finding.days:,}, on {format_day(night.at)}")
     return "\n".join(f"- {one}" for one in words if one)
 
 
@@ -163,6 +161,17 @@ def issue_commands(finding: Finding, night: Night) -> list[str]:
     run_id = finding.run_id if finding.run_id and _SAFE_ID.fullmatch(finding.run_id) else None
     explain = f"{traceback}fairmfu explain {run_id}{store}" if run_id else None
     return [one for one in (compare, explain) if one] or [f"fairmfu runs{store}"]
+
+
+def _remedy(finding: Finding, night: Night) -> str:
+    """Return what to do; the commands of a change are in their own section."""
+    if finding.change is None:
+        return _safe(printable(finding.fix))
+    return (
+        "Run the commands above: the first compares the last run before with the first run after. "
+        "If the change is intended, make a later run the baseline: "
+        f"`fairmfu baseline set RUN{store_option(night)}`."
+    )
 
 
 def _runs(finding: Finding) -> list[str]:
