@@ -21,7 +21,7 @@ from fairmfu.metrics.compare.rhythm import Silence, has_ended, overdue
 from fairmfu.metrics.core.run_table import value_of
 from fairmfu.metrics.throughput.speed_levels import MIN_CHANGE
 
-from ..text.diagnosis import slow_down
+from ..text.diagnosis import slow_down, speed_line
 from ..text.run_narrative import BAD_OUTCOMES, OUTCOME_LABELS
 from ..text.tabular import percent
 from ..text.verdict import count_noun
@@ -549,6 +549,7 @@ def _slowed(digest: NightDigest) -> Iterator[Finding]:
                 new=told_key(SLOWED, run["series"] or run["label"]) not in digest.night.told,
                 detail=f"{percent(loss)} slower {place}",
                 since=run["started_at"],
+                evidence=speed_line(run),
                 run_id=run["run_id"],
                 fix=f"Explain: fairmfu explain {run['run_id']}{store_option(digest.night)}",
             )
@@ -560,6 +561,7 @@ def _unread(digest: NightDigest) -> Iterator[Finding]:
             kind=UNREAD,
             job={**NO_JOB, "label": row["path"]},
             detail=str(row["message"] or ""),
+            fix="Copy the log again, or take it out of the sources.",
             new=row.get("new", True),
         )
 

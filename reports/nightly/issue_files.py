@@ -20,11 +20,13 @@ from fairmfu.metrics.core.run_table import value_of
 from ..text.markdown import MARKDOWN_STYLE, file_words
 from ..text.tabular import printable, render_frame
 from .findings import (
+    FAILED,
     NOT_ANALYSED,
     NOT_TRACKED,
     PROVISIONAL,
     RETRIED,
     SILENT,
+    STOPPED,
     UNREAD,
     Finding,
     find,
@@ -41,6 +43,9 @@ from .night_report import (
 
 NOT_FILED: Final = (PROVISIONAL, NOT_TRACKED, RETRIED)
 """Warnings without an issue: unconfirmed, or not a fault of the job. Notes have none either."""
+
+QUOTED: Final = (FAILED, STOPPED, NOT_ANALYSED, UNREAD)
+"""Findings whose evidence is a line of a log or of an error."""
 
 ENVIRONMENT: Final[Mapping[str, str]] = {
     name: COLUMN_LABELS.get(name, name.replace("_", " "))
@@ -138,12 +143,10 @@ def _section(heading: str, text: str) -> str:
 
 
 def _evidence(finding: Finding) -> str:
-    """Return figures as a sentence, a line of the log as it is."""
-    if not finding.evidence:
-        return ""
-    if finding.change is not None or finding.kind is SILENT:
-        return _safe(printable(finding.evidence))
-    return _block(finding.evidence.splitlines())
+    """Return figures as a sentence, a line of the log as it is; without any, the detail."""
+    if finding.kind in QUOTED:
+        return _block((finding.evidence or finding.detail).splitlines())
+    return _safe(printable(finding.evidence))
 
 
 def _block(lines: Iterable[str]) -> str:

@@ -11,6 +11,7 @@ import os
 import re
 import shutil
 import subprocess
+import xml.etree.ElementTree as ET
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -136,6 +137,20 @@ def test_each_night_is_what_it_is_called(nights: dict[str, Told]) -> None:
         assert found[0]["id"] == (finding or "all-well")
         for key in ("id", "severity", "series", "since", "evidence"):
             assert not finding or found[0][key], (name, key)
+
+
+def test_junit_has_an_error_for_a_failed_or_missing_job(nights: dict[str, Told]) -> None:
+    tags = {"crash": "error", "missing": "error", "regression": "failure"}
+    for name, told in nights.items():
+        root = ET.parse(told.folder / "junit.xml").getroot()  # noqa: S314 - ours
+        cases = {case.get("name"): case for case in root.iter("testcase")}
+        bad = [case for case in cases.values() if case.find("error") is not None]
+        bad += [case for case in cases.values() if case.find("failure") is not None]
+        assert len(bad) == (name in tags)
+        for case in bad:
+            (found,) = case.findall(tags[name])
+            assert found.get("type") == NIGHTS[name][2]
+            assert "steady" not in case.findtext("system-out")
 
 
 def test_cron_mails_the_night(told: Told, programs: Path) -> None:
