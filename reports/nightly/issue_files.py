@@ -143,7 +143,7 @@ def _section(heading: str, text: str) -> str:
 
 
 def _evidence(finding: Finding) -> str:
-    """Return figures as a sentence, a line of the log as it is; without any, the detail."""
+    """Return figures as a sentence, or the line of the log as it is."""
     if finding.kind in QUOTED:
         return _block((finding.evidence or finding.detail).splitlines())
     return _safe(printable(finding.evidence))
@@ -178,7 +178,7 @@ def _remedy(finding: Finding, night: Night) -> str:
 
 
 def _runs(finding: Finding) -> list[str]:
-    """Return the runs of a finding: the last one before a change, and the one that shows it."""
+    """Return the last run before a change, and the run that shows the finding."""
     before = None if finding.change is None else finding.change["last_before"]
     return list(dict.fromkeys(run for run in (before, finding.run_id) if run is not None))
 

@@ -308,7 +308,6 @@ def _night_and_news(
     before: earlier nights, columns of NIGHT_SCHEMA
     """
     metrics = state.metrics
-    earlier = frozenset(before["told"].explode(empty_as_null=False))
     _note_clock_setback(before, diary)
     _note_outdated_metrics(order, state, diary)
     _note_outdated_readings(order.store, metrics, diary)
@@ -330,14 +329,14 @@ def _night_and_news(
         changes=changes,
         unplaced=past.unplaced,
         tonight=tonight.runs,
-        sources=_sources(tonight.outcomes, earlier),
+        sources=_sources(tonight.outcomes, _told(before)),
         notes=tuple(diary.notes),
         formula=FORMULA_VERSION,
         version=version("fairmfu"),
         threshold=order.threshold,
         runs_page="runs.html" if tonight.shown.height else None,
         comparison=_comparison(tonight, order),
-        told=earlier,
+        told=_told(before),
         **_jobs(order, dated, past.points, tonight.runs),
     )
     return night, [*told, *told_failures(night)]
@@ -382,11 +381,16 @@ def _comparison_sentences(rows: Sequence[ComparisonRow]) -> list[str]:
     return verdict_sentences([row for group in several for row in group]) if several else []
 
 
-def _sources(outcomes: Sequence[Outcome], told: Collection[str]) -> pl.DataFrame:
+def _told(nights: pl.DataFrame) -> frozenset[str]:
+    """Return the keys of findings and changes that earlier nights reported."""
+    return frozenset(nights["told"].explode(empty_as_null=False))
+
+
+def _sources(outcomes: Sequence[Outcome], earlier_keys: Collection[str]) -> pl.DataFrame:
     """Return the result for each path; an unchanged one is known.
 
-    told: keys of findings of earlier nights. `new`: no earlier night told of the path. It is found
-    before redaction, which may give the path another word tonight.
+    earlier_keys: of findings of earlier nights. `new`: no earlier night reported the path. It is
+    found before redaction, which may give the path another word tonight.
     """
     status = {"unchanged": "known"}
     rows = [
@@ -395,7 +399,7 @@ def _sources(outcomes: Sequence[Outcome], told: Collection[str]) -> pl.DataFrame
             "status": status.get(x.status, x.status),
             "message": x.message.removeprefix(f"{x.given}: "),
             "kind": x.kind,
-            "new": told_key(UNREAD, str(x.given)) not in told,
+            "new": told_key(UNREAD, str(x.given)) not in earlier_keys,
         }
         for x in outcomes
     ]

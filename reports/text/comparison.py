@@ -58,7 +58,7 @@ class Comparison:
         return self.markdown()
 
     def gate(self, allowed: float, style: Style = PLAIN_STYLE) -> GateResult | None:
-        """Return the result of a gate (reports.text.speed_change.gate); None but for two runs.
+        """Return the result of reports.text.speed_change.gate; None but for two runs.
 
         allowed: slow-down of the second run [fraction]
         """

@@ -1,4 +1,4 @@
-"""Comparison of runs as Markdown, for the comment on a pull request and a job summary.
+"""Comparison of runs as Markdown, for a pull request and a job summary.
 
 Blank lines around every table and list: GitHub renders them without, Python-Markdown does not.
 """
@@ -105,7 +105,7 @@ def change_markdown(change: SpeedChange, result: GateResult | None = None) -> st
 
 
 def _sign(change: SpeedChange, result: GateResult | None) -> str:
-    """Return red for a failed gate or head, yellow for a doubt or an allowed slow-down."""
+    """Return red for a failure, yellow for a doubt or an allowed slow-down."""
     if result is None or result.code == GATE_PASSED:
         allowed = result is not None and change.direction == SLOWER
         return RED if change.head_failed else YELLOW if allowed else SIGNS[change.direction]
@@ -113,7 +113,7 @@ def _sign(change: SpeedChange, result: GateResult | None) -> str:
 
 
 def _alarms(change: SpeedChange) -> list[str]:
-    """Return what makes the speed doubtful: failures, other losses, doubts about a rate."""
+    """Return failures, different losses and doubts about a rate, as a list."""
     both = (change.base, change.head)
     found = []
     for row in both:

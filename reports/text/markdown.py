@@ -34,5 +34,5 @@ def svg_name(series: str) -> str:
 
 
 def file_words(text: str) -> str:
-    """Return the words of a text as the beginning of a portable file name; may be empty."""
+    """Return the words of a text as part of a portable file name; may be empty."""
     return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")[:MAX_FILE_STEM].strip("-")

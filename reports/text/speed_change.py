@@ -1,4 +1,4 @@
-"""Speed of a head run against its base: direction, size, and the rule of a gate in CI.
+"""Speed of a head run against its base: direction, size, and a gate for CI.
 
 The 95 % interval of the ratio decides, never the ratio alone: a gate fails or passes only if the
 whole interval is on one side of the allowed slow-down.
@@ -45,7 +45,7 @@ class SpeedChange:
 
     @classmethod
     def of(cls, rows: Sequence[ComparisonRow]) -> SpeedChange | None:
-        """Return the change from the run named first to the second; None for other rows."""
+        """Return the change from the first to the second of two runs; else None."""
         if len(rows) != 2:  # noqa: PLR2004 - a pair
             return None
         base, head = sorted(rows, key=lambda row: int(row["place"]))
@@ -56,7 +56,7 @@ class SpeedChange:
 
     @property
     def direction(self) -> str:
-        """One of SLOWER, FASTER, SAME and UNKNOWN."""
+        """Direction: SLOWER, FASTER, SAME or UNKNOWN."""
         gap = self.gap
         if gap is None or gap.is_tied is None:
             return UNKNOWN
@@ -70,7 +70,7 @@ class SpeedChange:
         return self.head["outcome"] in BAD_OUTCOMES
 
     def sentence(self, style: Style = PLAIN_STYLE) -> str:
-        """Return `head is 4.0 % slower than base (3.8 to 4.2)`, with a failure of the head."""
+        """Return `head is 4.0 % slower than base (3.8 to 4.2)`; a failure comes first."""
         failed = ""
         if self.head_failed:
             outcome = OUTCOME_LABELS[self.head["outcome"] or ""]

@@ -185,7 +185,7 @@ def show_comparison(
 def comparison_frames(
     comparison: pl.DataFrame, rows: Sequence[ComparisonRow], output: str
 ) -> dict[str | None, list[str]]:
-    """Return the tables of each group by its label; None: the one of runs without a rank."""
+    """Return the tables by group; None: the table of runs without a rank."""
     labels = pl.Series([row["label"] for row in rows], dtype=pl.String)
     tables: dict[str | None, list[str]] = {}
     for (group,), of in comparison.with_columns(name=labels).group_by("group", maintain_order=True):
