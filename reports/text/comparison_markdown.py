@@ -74,12 +74,17 @@ def comparison_markdown(ranked: pl.DataFrame, rows: Sequence[ComparisonRow]) -> 
         made_up = " (synthetic)" if any(row["synthetic"] for row in group) else ""
         found = group_verdict(group, MARKDOWN_STYLE)
         parts += [f"### {MARKDOWN_STYLE.plain(label)}{made_up}", f"{found.sentence}"]
-        parts += [*frames.pop(label, ()), _notes(found, found.differs)]
+        parts += [*frames.pop(label, ()), _notes(found, _all_differences(group))]
     if not parts:
         parts.append(" ".join(no_ranking_reason(rows)))
     for tables in frames.values():
         parts += ["### Not ranked", *tables]
     return "\n\n".join(filter(None, parts))
+
+
+def _all_differences(group: Sequence[ComparisonRow]) -> str:
+    found = MARKDOWN_STYLE.plain("; ".join(group[0]["differs"]))
+    return f"Differences, in the order of the runs above: {found}." if found else ""
 
 
 def change_markdown(change: SpeedChange, result: GateResult | None = None) -> str:
