@@ -184,3 +184,17 @@ def test_commands_name_a_run_only_by_a_safe_id():
     (one,) = [x for x in find(build_digest(night)) if x.kind.identifier == "job-failed"]
     assert issue_commands(one, night) == ["fairmfu runs"]
     assert LAST - one.since == timedelta(0)
+
+
+def test_issues_of_a_redacted_night_hide_names(nightly: Callable[..., Result]) -> None:
+    for night in (1, 2, 3):
+        write(night)
+    nightly("--redact", "--issue", "issues")
+    one, _ = write(4)
+    steps = [n for n, line in enumerate(one.read_text().splitlines()) if "step:" in line]
+    crash(one, steps[9], "RuntimeError: disk of alice@example.org is full")
+    for _ in range(2):
+        nightly("--redact", "--issue", "issues")
+    (text,) = [path.name + path.read_text() for path in Path("issues").iterdir()]
+    assert "alice" not in text
+    assert "RuntimeError: disk of mail-" in text
