@@ -269,6 +269,18 @@ def _price(_context: click.Context, _parameter: click.Parameter, text: str | Non
         raise click.BadParameter(str(error)) from error
 
 
+def _allowed(
+    _context: click.Context, _parameter: click.Parameter, text: str | None
+) -> float | None:
+    """Return the slow-down that a gate allows [fraction]; None without a gate."""
+    from fairmfu.ingest.facts.project_config import parse_fraction
+
+    share = None if text is None else parse_fraction(text)
+    if text is not None and share is None:
+        raise click.BadParameter("must be a fraction below 1, such as 0.02 or 2%.")
+    return share
+
+
 GC_THRESHOLDS: Final = (50_000, 20, 100)
 """Thresholds of the garbage collector: new objects that start a collection (700 by default), then
 how many collections precede one of the next older generation."""
@@ -615,18 +627,38 @@ def runs(store: Path, output: str) -> None:
 
 @main.command()
 @runs_argument
+@click.option(
+    "--fail-below",
+    "allowed",
+    callback=_allowed,
+    metavar="SHARE",
+    help="For two runs, base and head: exit with 3 if head is slower by more than this share, "
+    "such as 2%, over its whole 95 % interval; with 6 if the interval does not decide.",
+)
 @price_option
 @store_option
 @format_option
-def compare(names: tuple[str, ...], price: Price | None, store: Path, output: str) -> None:
+def compare(
+    names: tuple[str, ...], allowed: float | None, price: Price | None, store: Path, output: str
+) -> None:
     r"""Show which run is faster, by how much, and why logs disagree.
 
     \b
-    Example:
+    Examples:
       fairmfu compare titan-8b xtuner-8b --price "2.50 EUR"
+      fairmfu compare base head --fail-below 2% --format markdown
 
-    RUN is a run id or a run's name; without RUN, all runs are compared. Runs are ranked within
-    groups of like-for-like runs. For other runs, the differences are listed and no winner is named.
+    RUN is a run id, a run's name or the path of its log; without RUN, all runs are compared. Runs
+    are ranked within groups of like-for-like runs. For other runs, the differences are listed and
+    no winner is named. The Markdown of two named runs shows the change from the first to the
+    second.
+
+    \b
+    Exit codes with --fail-below:
+      0  head is not slower by more than the share, over its whole interval
+      3  head is slower by more than the share, over its whole interval
+      5  head failed: it crashed, ran out of memory, was killed or lost its loss
+      6  not decided: the interval contains the share, or the two are not ranked
     """
     from fairmfu.reports import compare as side_by_side
     from fairmfu.reports.text.tabular import render_frame, wrapped
@@ -634,15 +666,23 @@ def compare(names: tuple[str, ...], price: Price | None, store: Path, output: st
     found = side_by_side(_analysis(_open(store)), *names, price=price)
     if len(names) > 1 and found.ranked.height == 1:
         click.echo("All names are of the same run. Give two runs to compare.", err=True)
+    result = None if allowed is None else found.gate(allowed)
+    if allowed is not None and result is None:
+        many = f"The names given have {found.ranked.height:,}." if names else "No name is given."
+        raise click.UsageError(f"--fail-below needs two runs: base, then head. {many}")
     if output in ("json", "csv"):
         click.echo(render_frame(found.table, output))
-        _end(found.rows)
-        return
-    for sentence in found.sentences:
-        click.echo(wrapped(sentence))
-    click.echo(f"\n{found.text(output)}")
-    _echo_doubts([row | {"name": row["label"]} for row in found.rows], missing=False)
-    _end(found.rows)
+    elif output == "markdown":
+        click.echo(found.markdown(allowed))
+    else:
+        for sentence in found.sentences:
+            click.echo(wrapped(sentence))
+        click.echo(f"\n{found.text(output)}")
+    if output not in ("json", "csv"):
+        _echo_doubts([row | {"name": row["label"]} for row in found.rows], missing=False)
+    if result is not None:
+        _say(f"{result.sentence} Exit code {result.code}.")
+    _end(found.rows, result.code if result is not None else 0)
 
 
 @main.command()
@@ -930,6 +970,13 @@ def query(sql: str, store: Path, output: str) -> None:
     "--out",
     type=_Path(path_type=Path, file_okay=False),
     help="Folder to write the reports to.  [default: nightly]",
+)
+@click.option(
+    "--issue",
+    "issue_dir",
+    type=_Path(path_type=Path, file_okay=False),
+    metavar="DIR",
+    help="Folder to write one Markdown file per new finding to, ready to file.",
 )
 @click.option("--title", help="Heading of the report.  [default: Nightly]")
 @click.option(
@@ -1463,6 +1510,7 @@ def _order(
         sources=tuple(map(parse_path, paths)) or config.sources,
         store=_open(store, wait),
         out=out,
+        issue_dir=options["issue_dir"] or config.issue_dir,
         title=options["title"] or config.title,
         by=by,
         threshold=threshold,
@@ -1582,8 +1630,11 @@ def _analysis_of(tables: Mapping[str, pl.DataFrame]) -> Analysis:
     return analyse(tables, _overlay())
 
 
-def _end(rows: Iterable[Mapping[str, Any]]) -> None:
-    """Exit with 4 if a run could not be analysed. rows: with `name` and `error`."""
+def _end(rows: Iterable[Mapping[str, Any]], code: int = 0) -> None:
+    """Exit with a code other than 0, or with 4 if a run could not be analysed.
+
+    rows: with `name` and `error`
+    """
     failed = list(dict.fromkeys(row["name"] for row in rows if row["error"] is not None))
     if failed:
         from fairmfu.reports.text.verdict import count_noun
@@ -1593,7 +1644,8 @@ def _end(rows: Iterable[Mapping[str, Any]]) -> None:
             f"{', '.join(failed[:3])}{' and others' if failed[3:] else ''}. For details: "
             "fairmfu explain RUN"
         )
-        sys.exit(EXIT_UNREAD_SOURCE)
+    if code or failed:
+        sys.exit(code or EXIT_UNREAD_SOURCE)
 
 
 def _not_written(error: OSError, out: Path) -> str:

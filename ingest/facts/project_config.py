@@ -89,6 +89,7 @@ class ProjectConfig:
     """Contents of fairmfu.toml, with defaults for missing keys.
 
     sources: files, folders and patterns, local or on object stores
+    issue_dir: folder for one file per new finding; None for no files
     accelerators: a file of devices
     price: of a GPU-hour, as written
     redact: True if the reports are for others
@@ -105,6 +106,7 @@ class ProjectConfig:
     store: Path = DEFAULT_STORE
     sources: tuple[Path, ...] = ()
     out: Path = Path("nightly")
+    issue_dir: Path | None = None
     title: str = "Nightly"
     accelerators: Path | None = None
     price: str | None = None
@@ -163,6 +165,7 @@ def load_config(
         store=_store(top, folder, default.store),
         sources=tuple(_source(top, text, folder) for text in _texts(top, "sources")),
         out=_path(top, "out", folder, default.out),
+        issue_dir=_path(top, "issue_dir", folder, folder) if "issue_dir" in top.values else None,
         title=top.take("title", str, default.title),
         accelerators=_devices(top, folder),
         price=_price(top, parse_price),

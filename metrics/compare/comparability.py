@@ -507,6 +507,28 @@ def _differences(group: Sequence[MetricsRow], without: Sequence[str] = ()) -> li
     return differs
 
 
+def head_differences(base: MetricsRow, head: MetricsRow) -> list[str]:
+    """Return what differs of a head from its base, such as `PyTorch: 2.8 -> 2.9`.
+
+    Values come first, then the columns that only one of the two states.
+    """
+    rows = (_keyed(base), _keyed(head))
+    names = [name for name in (*COMPARABILITY_COLUMNS, *VARIABLE_COLUMNS) if name != "work"]
+    found = [
+        f"{COLUMN_LABELS.get(name, name)}: {' -> '.join(_shortened(values))}"
+        for name in names
+        if len(values := _known(name, rows)) > 1
+    ]
+    for side, run, other_run in (("base", *rows), ("head", *rows[::-1])):
+        missing = [
+            COLUMN_LABELS.get(name, name)
+            for name in names
+            if value_of(run, name) is None and value_of(other_run, name) is not None
+        ]
+        found += [f"unknown for {side}: {', '.join(missing)}"] if missing else []
+    return found
+
+
 def _shortened(values: Sequence[str]) -> list[str]:
     """Return values as text; long values without their common beginning."""
     long = max(map(len, values)) > MAX_VALUE_LENGTH

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from difflib import get_close_matches
+from pathlib import Path
 from typing import Final
 
 import polars as pl
@@ -23,8 +24,9 @@ def choose(table: pl.DataFrame, *names: str, noun: str = "run") -> pl.DataFrame:
     """Return the rows of some runs, in the order of the names; all rows without names.
 
     table: any with `run_id` and `name`: Analysis.metrics, reports.current_metrics, the table
-    `runs`; its columns and units stay. names: ids, beginnings of ids, names, or ids of other
-    sources of the same launch. noun: what the rows are, also the command that lists them.
+    `runs`; its columns and units stay. names: ids, beginnings of ids, names, ids of other
+    sources of the same launch, or paths of logs (column `sources`). noun: what the rows are, also
+    the command that lists them.
 
     Raises RunNameError with the nearest names where no run matches.
 
@@ -40,6 +42,9 @@ def choose(table: pl.DataFrame, *names: str, noun: str = "run") -> pl.DataFrame:
         rows = rows or [
             i for i, of in enumerate(members) if any(name and m.startswith(name) for m in of)
         ]
+        if not rows and "sources" in table.columns:
+            path = str(Path(name).absolute())
+            rows = [i for i, of in enumerate(table["sources"]) if path in of]
         if not rows:
             raise _unknown(name, run_names, noun)
         keep += rows

@@ -21,13 +21,12 @@ from fairmfu.metrics.compare.rhythm import Silence, has_ended, overdue
 from fairmfu.metrics.core.run_table import value_of
 from fairmfu.metrics.throughput.speed_levels import MIN_CHANGE
 
-from ..text.diagnosis import slow_down
-from ..text.run_narrative import OUTCOME_LABELS
+from ..text.diagnosis import slow_down, speed_line
+from ..text.run_narrative import BAD_OUTCOMES, OUTCOME_LABELS
 from ..text.tabular import percent
 from ..text.verdict import count_noun
 from .jobs import succeeds
 from .night_report import (
-    BAD_OUTCOMES,
     BASELINE,
     IMPROVEMENT,
     REGRESSION,
@@ -170,9 +169,14 @@ def exit_code(night: Night) -> int:
 
 
 def told_failures(night: Night) -> list[str]:
-    """Return the keys of the failures of a night, for `Night.told` of later nights."""
-    found = of_kinds(find(build_digest(night)), FAILED, STOPPED)
-    return [failure_key(one.run_id) for one in found if one.run_id is not None]
+    """Return the keys of the findings of a night, for `Night.told` of later nights."""
+    found = find(build_digest(night))
+    failed = (one.run_id for one in of_kinds(found, FAILED, STOPPED))
+    others = of_kinds(found, SILENT, SLOWED, UNREAD)
+    return [
+        *(failure_key(run_id) for run_id in failed if run_id is not None),
+        *(told_key(one.kind, _subject(one)) for one in others),
+    ]
 
 
 def of_kinds(findings: Sequence[Finding], *kinds: FindingKind) -> list[Finding]:
@@ -255,6 +259,7 @@ class JobRecords:
                 kind=SILENT,
                 job={**NO_JOB, "label": name},
                 detail="no run of it was ever read",
+                new=told_key(SILENT, name) not in self.digest.night.told,
                 fix=f"Check the path of its log, and the name in {EXPECTED_KEY}.",
             )
 
@@ -347,7 +352,7 @@ class JobRecords:
             reason=f"its last run failed: {cause}" if bad else "",
             since=silence.last,
             days=silence.days,
-            new=silence.days <= max(1, silence.usual.days),
+            new=told_key(SILENT, row["run_id"]) not in self.digest.night.told,
             evidence=f"Last run {row['name']}; usually at most {_span(silence.usual)} apart.",
             fix=MISSING_FIX,
             run_id=row["run_id"],
@@ -382,6 +387,17 @@ def _starts(rows: Sequence[Row]) -> list[datetime]:
 def _span(gap: timedelta) -> str:
     days = gap / timedelta(days=1)
     return count_noun(round(days), "day") if days >= 1 else f"{24 * days:.0f} hours"
+
+
+def told_key(kind: FindingKind, subject: str) -> str:
+    """Return the key by which a night remembers that it told of a finding."""
+    return f"{kind.identifier}\x1f{subject}"
+
+
+def _subject(finding: Finding) -> str:
+    """Return what is told of once: the silence after a run, else the job or the log."""
+    run_id = finding.run_id if finding.kind is SILENT else None
+    return run_id or finding.series or str(finding.job["label"])
 
 
 def failure_key(run_id: str) -> str:
@@ -530,8 +546,10 @@ def _slowed(digest: NightDigest) -> Iterator[Finding]:
                 kind=SLOWED,
                 job=_about(run),
                 series=run["series"],
+                new=told_key(SLOWED, run["series"] or run["label"]) not in digest.night.told,
                 detail=f"{percent(loss)} slower {place}",
                 since=run["started_at"],
+                evidence=speed_line(run),
                 run_id=run["run_id"],
                 fix=f"Explain: fairmfu explain {run['run_id']}{store_option(digest.night)}",
             )
@@ -540,7 +558,11 @@ def _slowed(digest: NightDigest) -> Iterator[Finding]:
 def _unread(digest: NightDigest) -> Iterator[Finding]:
     for row in digest.failed:
         yield Finding(
-            kind=UNREAD, job={**NO_JOB, "label": row["path"]}, detail=str(row["message"] or "")
+            kind=UNREAD,
+            job={**NO_JOB, "label": row["path"]},
+            detail=str(row["message"] or ""),
+            fix="Copy the log again, or take it out of the sources.",
+            new=row.get("new", True),
         )
 
 

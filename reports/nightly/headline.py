@@ -14,7 +14,7 @@ from fairmfu.metrics.compare.history import BASELINE_WITHOUT_SERIES
 from fairmfu.metrics.core.run_table import not_null
 
 from ..text.claims_text import join_words
-from ..text.tabular import percent
+from ..text.tabular import difference_text, percent
 from ..text.verdict import PLAIN_STYLE, Style, Verdict, count_noun
 from .findings import (
     BELOW,
@@ -44,7 +44,6 @@ from .night_report import (
     NightDigest,
     NightSeries,
     change_clause,
-    difference_text,
     format_day,
     join_some,
     suspect_clause,

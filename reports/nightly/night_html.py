@@ -22,13 +22,13 @@ from ..page.html_document import Sheet
 from ..page.html_style import SERIES_STYLE, Sentences
 from ..page.html_templates import packaged, render, trusted
 from ..page.redaction import REDACTED
-from ..text.tabular import percent
+from ..text.run_narrative import BAD_OUTCOMES
+from ..text.tabular import percent, signed_percent
 from ..text.verdict import count_noun
 from . import history_charts
 from .findings import Finding, find, job_states, urgent_first
 from .headline import brief_headline, headline
 from .night_report import (
-    BAD_OUTCOMES,
     BASELINE,
     REGRESSION,
     STATE_IMPROVED,
@@ -53,7 +53,6 @@ from .night_report import (
     outcome_label,
     run_names,
     series_doubts,
-    signed_percent,
     standing,
     standing_heading,
 )

@@ -112,7 +112,7 @@ def _evidence(digest: NightDigest) -> list[str]:
 
 
 def _section(heading: str, items: Sequence[str]) -> list[str]:
-    return ["", f"{heading}:", *(f"- {item}" for item in items)] if items else []
+    return ["", f"{heading}:", "", *(f"- {item}" for item in items)] if items else []
 
 
 def _some(items: Sequence[str], most: int = MAX_LIST_ITEMS) -> list[str]:

@@ -16,14 +16,14 @@ from typing import Any, Final, cast
 
 import polars as pl
 
-from fairmfu.ingest.core.schema import OUTCOMES, TIMESTAMP
+from fairmfu.ingest.core.schema import TIMESTAMP
 from fairmfu.metrics.compare.history import ChangeRow, SeriesRow
 from fairmfu.metrics.compare.rhythm import MAX_CLOCK_LEAD, overdue
 from fairmfu.metrics.core.run_table import MetricsRow
 
-from ..text.run_narrative import OUTCOME_LABELS
+from ..text.run_narrative import BAD_OUTCOMES, OUTCOME_LABELS
 from ..text.runs_table import unique_names as own_names
-from ..text.tabular import percent
+from ..text.tabular import difference_text, percent
 from ..text.verdict import PLAIN_STYLE, Style, count_noun
 from .jobs import JOB_SCHEMA
 
@@ -94,9 +94,6 @@ SYNTHETIC_PART: Final = "synthetic"
 
 SOURCE_FAILED: Final = "failed"
 """Status of a source that could not be read."""
-
-BAD_OUTCOMES: Final = tuple(one for one in OUTCOMES if one not in ("completed", "incomplete"))
-"""Outcomes that the first screen names; `incomplete` may still run."""
 
 MAX_NAMED_ITEMS: Final = 3
 """Most series, runs or logs named in a sentence; the rest is counted."""
@@ -424,34 +421,6 @@ def join_some(words: Sequence[str]) -> str:
         return "; ".join(words)
     more = f"{len(words) - MAX_NAMED_ITEMS + 1:,} more"
     return "; ".join([*words[: MAX_NAMED_ITEMS - 1], more])
-
-
-def signed_percent(ratio: float | None) -> str:
-    """Return 0.949 as -5.1 % and 1.02 as +2.0 %, with a real minus sign."""
-    if ratio is None:
-        return "\N{EN DASH}"
-    text = f"{100 * (ratio - 1):+.1f} %"
-    if float(text[:-2]) == 0:
-        return "0.0 %"
-    return text.replace("-", "\N{MINUS SIGN}")
-
-
-def difference_text(ratio: float, low: float | None, high: float | None) -> tuple[str, str]:
-    """Return the unsigned distance from 1 and its interval: `5.1 %`, `4.6 to 5.6`.
-
-    One decimal; two if one decimal would hide the difference or equal an end of the interval.
-    """
-    way = -1 if ratio < 1 else 1
-    ends = (
-        [] if low is None or high is None else sorted(100 * way * (end - 1) for end in (low, high))
-    )
-    size, interval = "", []
-    for digits in (1, 2):
-        size = f"{100 * way * (ratio - 1):.{digits}f}"
-        interval = [f"{end:.{digits}f}".replace("-", "\N{MINUS SIGN}") for end in ends]
-        if float(size) and size not in interval:
-            break
-    return f"{size} %", " to ".join(interval)
 
 
 def change_size(change: NightChange, style: Style = PLAIN_STYLE) -> str:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
 from datetime import datetime, timedelta
@@ -54,12 +54,14 @@ from ..page.output_files import TEMPORARY_SUFFIX, replace_file
 from ..page.redaction import Redaction
 from ..page.report_data import build_content
 from ..store.metrics_store import MetricsState, analysis_of, store_metrics, update_metrics
+from ..text.run_narrative import BAD_OUTCOMES
 from ..text.summary import comparison_rows, verdict_sentences
 from ..text.verdict import count_noun, ranked_groups
 from . import baselines, night_html, night_outputs
-from .findings import FIRST_NIGHT_WINDOW, exit_code, told_failures
+from .findings import FIRST_NIGHT_WINDOW, UNREAD, exit_code, told_failures, told_key
+from .issue_files import filed_runs, issue_files
 from .jobs import jobs_of_runs
-from .night_report import BAD_OUTCOMES, DEFAULT_FAIL_ON, Night
+from .night_report import DEFAULT_FAIL_ON, Night
 
 NIGHTS: Final = "nights"
 """Name of the nights' table in the store."""
@@ -103,6 +105,7 @@ class NightlyOrder:
     expected, ended: names of jobs that have to run, and that no longer run
     engine: reads the logs
     redaction: names to hide, collected during the run; None for reports that hide nothing
+    issue_dir: folder for one file per new finding (reports.nightly.issue_files); None for no files
     """
 
     sources: Sequence[Path]
@@ -120,6 +123,7 @@ class NightlyOrder:
     price: Price | None = None
     engine: ReadEngine = ingest_run.SINGLE_PROCESS
     redaction: Redaction | None = None
+    issue_dir: Path | None = None
     facts_of: Callable[[str], Sequence[dict[str, Any]]] = lambda _: ()
     unmatched: Callable[[Iterable[Path]], Sequence[str]] = lambda _: ()
     report: Callable[[Outcome], None] = lambda _: None
@@ -240,12 +244,16 @@ def _night(order: NightlyOrder, diary: _Diary) -> tuple[Night, int]:
     diary.write(f"{computed:,} runs computed")
     tonight = _Tonight.of(order, found, outcomes)
     night, told = _night_and_news(order, found, tonight, before, diary)
+    filed = found.metrics.filter(pl.col("run_id").is_in(filed_runs(night)))
     if order.redaction is not None:
         order.redaction.scan(_parts(night))  # so that the runs page hides the same names
+        order.redaction.scan(filed)
     runs_page = _full_report(order, tonight, night)
     if order.redaction is not None:
-        night = _redacted(night, order.redaction)
+        night, filed = _redacted(night, order.redaction), order.redaction.redact(filed)
     _write(order, night, runs_page)
+    if order.issue_dir is not None:
+        _write_issues(order.issue_dir, issue_files(night, filed), diary)
     _remember(order, night, told, found.as_of)
     code = exit_code(night)
     diary.write(f"done, exit {code}")
@@ -258,7 +266,7 @@ def _read(order: NightlyOrder, diary: _Diary) -> list[Outcome]:
         order.sources,
         order.store,
         path_facts=order.facts_of,
-        excluded_folders=(order.store.home, order.out),
+        excluded_folders=tuple(filter(None, (order.store.home, order.out, order.issue_dir))),
         format_choice=load_format_catalog().tried(()),
         report=order.report,
         engine=order.engine,
@@ -321,14 +329,14 @@ def _night_and_news(
         changes=changes,
         unplaced=past.unplaced,
         tonight=tonight.runs,
-        sources=_sources(tonight.outcomes),
+        sources=_sources(tonight.outcomes, _told(before)),
         notes=tuple(diary.notes),
         formula=FORMULA_VERSION,
         version=version("fairmfu"),
         threshold=order.threshold,
         runs_page="runs.html" if tonight.shown.height else None,
         comparison=_comparison(tonight, order),
-        told=frozenset(before["told"].explode(empty_as_null=False)),
+        told=_told(before),
         **_jobs(order, dated, past.points, tonight.runs),
     )
     return night, [*told, *told_failures(night)]
@@ -373,15 +381,30 @@ def _comparison_sentences(rows: Sequence[ComparisonRow]) -> list[str]:
     return verdict_sentences([row for group in several for row in group]) if several else []
 
 
-def _sources(outcomes: Sequence[Outcome]) -> pl.DataFrame:
-    """Return the result for each path; an unchanged one is known."""
+def _told(nights: pl.DataFrame) -> frozenset[str]:
+    """Return the keys of findings and changes that earlier nights reported."""
+    return frozenset(nights["told"].explode(empty_as_null=False))
+
+
+def _sources(outcomes: Sequence[Outcome], earlier_keys: Collection[str]) -> pl.DataFrame:
+    """Return the result for each path; an unchanged one is known.
+
+    earlier_keys: of findings of earlier nights. `new`: no earlier night reported the path. It is
+    found before redaction, which may give the path another word tonight.
+    """
     status = {"unchanged": "known"}
     rows = [
-        (x.given, status.get(x.status, x.status), x.message.removeprefix(f"{x.given}: "), x.kind)
+        {
+            "path": x.given,
+            "status": status.get(x.status, x.status),
+            "message": x.message.removeprefix(f"{x.given}: "),
+            "kind": x.kind,
+            "new": told_key(UNREAD, str(x.given)) not in earlier_keys,
+        }
         for x in outcomes
     ]
     names = ("path", "status", "message", "kind")
-    return pl.DataFrame(rows, schema=dict.fromkeys(names, TEXT), orient="row")
+    return pl.DataFrame(rows, schema=pl.Schema({**dict.fromkeys(names, TEXT), "new": BOOL}))
 
 
 def _note_clock_setback(nights: pl.DataFrame, diary: _Diary) -> None:
@@ -629,6 +652,18 @@ def _write(order: NightlyOrder, night: Night, runs_page: str | None) -> None:
             chart.unlink()
     if runs_page is None:
         (out / "runs.html").unlink(missing_ok=True)
+
+
+def _write_issues(folder: Path, issues: Mapping[str, str], diary: _Diary) -> None:
+    """Write a file per new finding; files of earlier nights stay."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, text in issues.items():
+            replace_file(folder / name, text.encode())
+    except OSError as error:
+        why, todo = explain_write_error(error, "--issue")
+        raise FairmfuError(f"{folder}: {why}. {todo}") from error
+    diary.write(f"{count_noun(len(issues), 'issue')} written to {folder}")
 
 
 def _free_folder(archive: Path, date: str) -> Path:

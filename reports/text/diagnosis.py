@@ -29,11 +29,11 @@ def diagnosis(row: MetricsRow) -> list[str]:
     The outcome, the speeds inside the run, time outside of the step timer, the largest losses of
     time, and the ranks that caused them.
     """
-    lines = (outcome_sentence(row), _speed(row), _pauses(row), _lost(row), _ranks(row))
+    lines = (outcome_sentence(row), speed_line(row), _pauses(row), _lost(row), _ranks(row))
     return [line for line in lines if line]
 
 
-def _speed(row: MetricsRow) -> str:
+def speed_line(row: MetricsRow) -> str:
     """Return how the speed changed inside the run; empty if that was not judged."""
     levels, drift = row["levels"], row["drift"]
     if drift is not None:

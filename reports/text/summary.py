@@ -51,6 +51,8 @@ from .tabular import (
     wrapped,
 )
 from .verdict import (
+    PLAIN_STYLE,
+    Style,
     Verdict,
     count_noun,
     group_verdict,
@@ -128,7 +130,7 @@ def verdict_sentences(rows: Sequence[ComparisonRow]) -> list[str]:
 
     Fit for a terminal.
     """
-    if (two := _unranked_pair(rows)) is not None:
+    if (two := unranked_pair(rows)) is not None:
         return [printable(" ".join([two.says, *two.notes]))]
     told = [printable(_headed(group, group_verdict(group).says)) for group in ranked_groups(rows)]
     return told or [" ".join(no_ranking_reason(rows))]
@@ -139,18 +141,18 @@ def _headed(group: Sequence[ComparisonRow], says: str) -> str:
     return f"{group[0]['group']}{made_up}: {says}"
 
 
-def _unranked_pair(rows: Sequence[ComparisonRow]) -> Verdict | None:
+def unranked_pair(rows: Sequence[ComparisonRow], style: Style = PLAIN_STYLE) -> Verdict | None:
     """Return the verdict on two runs that cannot be ranked; None for other rows."""
     if len(rows) != 2 or rows[1]["rank"] == 2:  # noqa: PLR2004 - a pair, and of one group
         return None
     one, other = sorted(rows, key=lambda row: int(row["place"]))
-    return pair_verdict(one, other)
+    return pair_verdict(one, other, style)
 
 
 def add_verdicts(comparison: pl.DataFrame, rows: Sequence[ComparisonRow]) -> pl.DataFrame:
     """Add to the comparison each run's group verdict and notes, for programs."""
     told = {str(group[0]["group"]): group_verdict(group) for group in ranked_groups(rows)}
-    two = _unranked_pair(rows)
+    two = unranked_pair(rows)
     said = [two or told.get(str(group)) for group in comparison["group"]]
     return comparison.with_columns(
         pl.Series("verdict", [one.says if one else None for one in said], pl.String),
@@ -158,33 +160,46 @@ def add_verdicts(comparison: pl.DataFrame, rows: Sequence[ComparisonRow]) -> pl.
     )
 
 
-def show_comparison(comparison: pl.DataFrame, rows: Sequence[ComparisonRow], output: str) -> str:
+def show_comparison(
+    comparison: pl.DataFrame, rows: Sequence[ComparisonRow], output: str = "table"
+) -> str:
     """Return two tables and notes per group, then runs without a rank, with reasons."""
-    two = _unranked_pair(rows)  # its sentence already names the differences
-    notes = {} if two else {str(g[0]["group"]): group_verdict(g).notes for g in ranked_groups(rows)}
-    labels = pl.Series([row["label"] for row in rows], dtype=pl.String)
-    comparison = comparison.with_columns(name=labels)
+    two = unranked_pair(rows)  # its sentence already names the differences
+    groups = {str(group[0]["group"]): group for group in ranked_groups(rows)}
     blocks = []
-    for (group,), of in comparison.group_by("group", maintain_order=True):
-        if group is None:
-            blocks.append(_apart(of, output))
+    for label, tables in comparison_frames(comparison, rows, output).items():
+        if label is None:
+            blocks.append("\n".join(["\nNot ranked", *tables]))
             continue
-        heading = printable(str(group)) + _labels(of)
-        shown = _with_ratios(of)
-        speed = render_frame(
-            shown, output, _filled(SPEED_COLUMNS, shown), droppable=DROPPABLE_SPEED_COLUMNS
-        )
-        blocks.append(f"\n{heading}\n{speed}")
-        blocks.append("\n" + render_frame(shown, output, _filled(_cost_columns(shown), shown)))
-        blocks += [wrapped(f"- {printable(note)}") for note in notes.get(str(group), ())]
-        if differs := of["differs"][0].to_list():
+        group = groups[label]
+        made_up = " [synthetic]" if any(row["synthetic"] for row in group) else ""
+        blocks.append(f"\n{printable(label)}{made_up}\n" + "\n\n".join(tables))
+        notes = () if two else group_verdict(group).notes
+        blocks += [wrapped(f"- {printable(note)}") for note in notes]
+        if differs := group[0]["differs"]:
             listed = printable(join_values(differs))
             blocks.append(wrapped(f"- Differences, in the order of the runs above: {listed}."))
     return "\n".join(blocks).strip("\n")
 
 
-def _labels(of: pl.DataFrame) -> str:
-    return " [synthetic]" if of["synthetic"].any() else ""
+def comparison_frames(
+    comparison: pl.DataFrame, rows: Sequence[ComparisonRow], output: str
+) -> dict[str | None, list[str]]:
+    """Return the tables by group; None: the table of runs without a rank."""
+    labels = pl.Series([row["label"] for row in rows], dtype=pl.String)
+    tables: dict[str | None, list[str]] = {}
+    for (group,), of in comparison.with_columns(name=labels).group_by("group", maintain_order=True):
+        if group is None:
+            tables[None] = [_apart(of, output)]
+            continue
+        shown = _with_ratios(of)
+        tables[str(group)] = [
+            render_frame(
+                shown, output, _filled(SPEED_COLUMNS, shown), droppable=DROPPABLE_SPEED_COLUMNS
+            ),
+            render_frame(shown, output, _filled(_cost_columns(shown), shown)),
+        ]
+    return tables
 
 
 def _with_ratios(of: pl.DataFrame) -> pl.DataFrame:
@@ -201,7 +216,7 @@ def _with_ratios(of: pl.DataFrame) -> pl.DataFrame:
 def _apart(of: pl.DataFrame, output: str) -> str:
     shown = of.with_columns(why=pl.col("not_ranked").list.join("; "))
     columns: Columns = {"name": ("run", str), "tgs": ("TGS", count), "why": ("reason", str)}
-    return "\nNot ranked\n" + render_frame(shown, output, columns)
+    return render_frame(shown, output, columns)
 
 
 # -- one run explained -------------------------------------------------------------------------

@@ -201,6 +201,13 @@ MIN_WHOLE_GAP: Final = 0.995
 """Least shares of a gap that are most of it, and all of it."""
 
 
+def is_equally_fast(gap: SpeedRatio) -> bool:
+    """Return whether a whole interval is near to 1 (MAX_EQUAL_DIFFERENCE)."""
+    if gap.low is None or gap.high is None:
+        return False
+    return gap.low >= 1 - MAX_EQUAL_DIFFERENCE and gap.high <= 1 + MAX_EQUAL_DIFFERENCE
+
+
 # --- one group ----------------------------------------------------------------------------
 
 
@@ -221,7 +228,7 @@ class _Speaker:
                 "comparable."
             )
         pairs = list(zip(self.others, self.gaps, strict=True))
-        equal = [(side, found) for side, found in pairs if _within(found)]
+        equal = [(side, found) for side, found in pairs if is_equally_fast(found)]
         tied = [one for one in pairs if one[1].is_tied and one not in equal]
         slower = [one for one in pairs if one[1].is_tied is False and one not in equal]
         unsure = [(side, found) for side, found in pairs if found.is_tied is None]
@@ -383,7 +390,7 @@ class _Speaker:
 
     def phases(self) -> str:
         """Return the phase with most of the gap between the fastest and the slowest run."""
-        if not self.others or _within(self.gaps[-1]):
+        if not self.others or is_equally_fast(self.gaps[-1]):
             return ""
         slow, fast = self.others[-1].rows[0], self.best.rows[0]
         return gap_sentence(slow, fast, self.style)
@@ -497,7 +504,7 @@ class _Speaker:
         return f"{text}."
 
     def _equal(self) -> bool:
-        return all(map(_within, self.gaps))
+        return all(map(is_equally_fast, self.gaps))
 
     def losses(self) -> str:
         """Return a note on the losses at equal tokens, with a flag if they differ."""
@@ -559,13 +566,6 @@ class _Speaker:
             f"{'; '.join(best['nearest_differs'])}."
         )
         return self.style.plain(text)
-
-
-def _within(gap: SpeedRatio) -> bool:
-    """Return whether a whole interval is near to 1."""
-    if gap.low is None or gap.high is None:
-        return False
-    return gap.low >= 1 - MAX_EQUAL_DIFFERENCE and gap.high <= 1 + MAX_EQUAL_DIFFERENCE
 
 
 # --- words --------------------------------------------------------------------------------

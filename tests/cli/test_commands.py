@@ -125,11 +125,12 @@ def test_runs_as_csv_parses_back(store: Path) -> None:
 @pytest.mark.parametrize("output", ["table", "markdown"])
 def test_compare_says_the_verdict_and_what_differs(store: Path, output: str) -> None:
     result = run("compare", "--format", output, "--store", store)
+    said = result.stdout.replace("**", "")
     assert result.exit_code == 0
-    assert "are equally fast, within 0.1 %" in result.stdout
-    assert "although their logs print 371, 481 and 474 TFLOP/s per GPU" in result.stdout
-    assert "(synthetic)" in result.stdout
-    (named,) = re.findall(r"framework: (\w+ / \w+ / \w+);", result.stdout.replace("\n", " "))
+    assert "are equally fast, within 0.1 %" in said
+    assert "although their logs print 371, 481 and 474 TFLOP/s per GPU" in said
+    assert "(synthetic)" in said
+    (named,) = re.findall(r"framework: (\w+ / \w+ / \w+);", said.replace("\n", " "))
     assert set(named.split(" / ")) == {"deepspeed", "torchtitan", "xtuner"}
 
 
@@ -137,6 +138,10 @@ def test_compare_takes_runs_by_name(store: Path) -> None:
     names = ("llama3-8b-8xh100-xtuner", "llama3-8b-8xh100-torchtitan")
     rows = json.loads(run("compare", *names, "--format", "json", "--store", store).stdout)
     assert sorted(row["name"] for row in rows) == sorted(names)
+    runs = json.loads(run("runs", "--format", "json", "--store", store).stdout)
+    paths = [path for row in runs if row["name"] in names for path in row["sources"]]
+    by_path = run("compare", *paths, "--format", "json", "--store", store).stdout
+    assert json.loads(by_path) == rows
 
 
 def test_an_unknown_run_names_the_nearest(store: Path) -> None:
