@@ -21,6 +21,7 @@ from fairmfu.metrics.compare.rhythm import Silence, has_ended, overdue
 from fairmfu.metrics.core.run_table import value_of
 from fairmfu.metrics.throughput.speed_levels import MIN_CHANGE
 
+from ..text.commands import store_option
 from ..text.diagnosis import slow_down
 from ..text.run_narrative import OUTCOME_LABELS
 from ..text.tabular import percent
@@ -45,7 +46,6 @@ from .night_report import (
     digest_now,
     is_alarm,
     job_rows,
-    store_option,
     suspect_clause,
 )
 
@@ -533,7 +533,7 @@ def _slowed(digest: NightDigest) -> Iterator[Finding]:
                 detail=f"{percent(loss)} slower {place}",
                 since=run["started_at"],
                 run_id=run["run_id"],
-                fix=f"Explain: fairmfu explain {run['run_id']}{store_option(digest.night)}",
+                fix=f"Explain: fairmfu explain {run['run_id']}{store_option(digest.night.store)}",
             )
 
 

@@ -30,7 +30,7 @@ from fairmfu.ingest.core.schema import BOOL, INT, TEXT, TEXT_LIST, TIMESTAMP
 from fairmfu.ingest.detect.format_lookup import load_format_catalog
 from fairmfu.ingest.extract.engine_api import ReadEngine
 from fairmfu.ingest.extract.run_names import job_name, job_place
-from fairmfu.ingest.facts.project_config import CONFIG_NAME, DEFAULT_STORE
+from fairmfu.ingest.facts.config_file import CONFIG_NAME, DEFAULT_STORE
 from fairmfu.ingest.pipeline import ingest_run
 from fairmfu.ingest.pipeline.ingest_run import Outcome
 from fairmfu.ingest.store import lock
@@ -54,6 +54,7 @@ from ..page.output_files import TEMPORARY_SUFFIX, replace_file
 from ..page.redaction import Redaction
 from ..page.report_data import build_content
 from ..store.metrics_store import MetricsState, analysis_of, store_metrics, update_metrics
+from ..text.commands import with_store
 from ..text.summary import comparison_rows, verdict_sentences
 from ..text.verdict import count_noun, ranked_groups
 from . import baselines, night_html, night_outputs
@@ -322,7 +323,7 @@ def _night_and_news(
         unplaced=past.unplaced,
         tonight=tonight.runs,
         sources=_sources(tonight.outcomes),
-        notes=tuple(diary.notes),
+        notes=tuple(with_store(note, named_store(order.store)) for note in diary.notes),
         formula=FORMULA_VERSION,
         version=version("fairmfu"),
         threshold=order.threshold,
@@ -459,11 +460,16 @@ def _jobs(
     return {
         "jobs": jobs_of_runs(whole, points, order.by),
         "now": now,
-        "store": None if str(order.store.path) == str(DEFAULT_STORE) else str(order.store.path),
+        "store": named_store(order.store),
         "fail_on": order.fail_on,
         "expected": order.expected,
         "ended": order.ended,
     }
+
+
+def named_store(store: Store) -> str | None:
+    """Return the path that commands have to name; None for the usual store."""
+    return None if str(store.path) == str(DEFAULT_STORE) else str(store.path)
 
 
 def _last_steps(store: Store, runs: pl.DataFrame) -> pl.DataFrame:
@@ -570,7 +576,14 @@ def full_page(
     """Return the page of `fairmfu report`, for these runs of an analysis."""
     made_by = version("fairmfu")
     told = build_content(
-        analysis, metrics, tables, title, order.price, made_by, redaction=order.redaction
+        analysis,
+        metrics,
+        tables,
+        title,
+        order.price,
+        made_by,
+        redaction=order.redaction,
+        store=named_store(order.store),
     )
     return told.render(html_report.render_page)
 
