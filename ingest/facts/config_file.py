@@ -57,7 +57,7 @@ def _configured(take: Callable[[TomlTable, Path], Path | None]) -> Path | None:
 
 
 def folder_path(table: TomlTable, key: str, folder: Path, default: Path) -> Path:
-    """Return a path below the folder of the configuration; add a problem if it is empty."""
+    """Return a path in the configuration's folder; add a problem if it is empty."""
     text = table.take(key, str, str(default))
     if not text:
         table.add_problem(key, "is empty. Write a folder, or leave it out.")

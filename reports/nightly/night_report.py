@@ -580,7 +580,7 @@ def formula_dates(points: pl.DataFrame) -> list[str]:
 
 
 def series_doubts(series: NightSeries, points: pl.DataFrame, store: str | None = None) -> list[str]:
-    """Return doubts to know before reading a series' history. store: as a command names it."""
+    """Return doubts to know before reading a series' history. store: of `Night`."""
     found = []
     if len(series["formulas"] or []) > 1:
         found.append(
