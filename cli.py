@@ -545,7 +545,8 @@ def _echo_outcome(outcome: Outcome, *, verbose: bool = False) -> None:
     elif outcome.status == "read":
         unread = f", {outcome.unread_lines:,} unread" if outcome.unread_lines else ""
         steps, others = _lines(outcome.step_lines, "step"), _lines(outcome.other_lines, "other")
-        _say(f"{outcome.path}: {outcome.log_format}, {steps}{unread}, {others}")
+        names = _names(outcome.names)
+        _say(f"{outcome.path}: {outcome.log_format}, {steps}{unread}, {others}{names}")
         if verbose:
             _say(f"  {outcome.cost}")
     elif outcome.status == "passed":
@@ -553,6 +554,18 @@ def _echo_outcome(outcome: Outcome, *, verbose: bool = False) -> None:
             _say(outcome.skipped_message)
     elif outcome.status == "known":
         _say(f"{outcome.path}: {outcome.message}")
+
+
+def _names(names: Sequence[str]) -> str:
+    """Return the names of a file's runs, the first ones of many."""
+    if not names:
+        return ""
+    shown = names if len(names) <= MAX_NAMES else (*names[:2], f"{len(names) - 2:,} more")
+    return f"; {'run' if len(names) == 1 else 'runs'} {', '.join(shown)}"
+
+
+MAX_NAMES: Final = 3
+"""Most runs of one file to name."""
 
 
 def _lines(number: int, kind: str) -> str:

@@ -416,8 +416,14 @@ def _wandb_values(text: str) -> dict[Any, Any]:
 
 
 def _named_facts(values: Mapping[Any, Any]) -> dict[str, str]:
-    """Return the values with names of facts."""
-    return {k: _toml_text(v) for k, v in values.items() if k in ("seq_len", "micro_batch_size")}
+    """Return the values with names of facts, and the run's name."""
+    facts = {k: _toml_text(v) for k, v in values.items() if k in ("seq_len", "micro_batch_size")}
+    named = next((values[key] for key in _RUN_NAME_KEYS if isinstance(values.get(key), str)), "")
+    return facts | ({"name": named.strip()} if named.strip() else {})
+
+
+_RUN_NAME_KEYS: Final = ("wandb_run_name", "run_name", "wandb_name")
+"""Keys of a config under which trainers give Weights & Biases the name of a run."""
 
 
 _PARSERS: Final[Mapping[str, Callable[[str], object]]] = {

@@ -29,7 +29,7 @@ from fairmfu.ingest.core.errors import FairmfuError, explain_write_error
 from fairmfu.ingest.core.schema import BOOL, INT, TEXT, TEXT_LIST, TIMESTAMP
 from fairmfu.ingest.detect.format_lookup import load_format_catalog
 from fairmfu.ingest.extract.engine_api import ReadEngine
-from fairmfu.ingest.extract.run_names import job_name, job_place
+from fairmfu.ingest.extract.run_names import name_fact, named_job
 from fairmfu.ingest.facts.config_file import CONFIG_NAME, DEFAULT_STORE
 from fairmfu.ingest.pipeline import ingest_run
 from fairmfu.ingest.pipeline.ingest_run import Outcome
@@ -426,15 +426,22 @@ def _note_outdated_readings(store: Store, metrics: pl.DataFrame, diary: _Diary) 
 
 
 def _dated(store: Store, kept: pl.DataFrame, metrics: pl.DataFrame) -> pl.DataFrame:
-    """Add reading time, path, clock and peak table of each run to metrics."""
+    """Add reading time, path, clock, peak table and job of each run to metrics."""
     read_at = store.table("sources").select("sha256", "read_at", "path")
     of_run = store.table("runs").select("run_id", "sha256", "utc").join(read_at, on="sha256")
     peaks = kept.select("run_id", "peaks")
     dated = metrics.join(of_run.drop("sha256"), on="run_id", how="left").join(
         peaks, on="run_id", how="left"
     )
-    jobs = [job_place(Path(path)) if path else None for path in dated["path"]]
-    return dated.with_columns(job=pl.Series(jobs, dtype=TEXT))
+    facts = store.facts_named("name").rows_by_key("run_id", named=True)
+    jobs = [
+        ("", None) if path is None else named_job(Path(path), name_fact(facts.get(run, ())))
+        for run, path in dated.select("run_id", "path").iter_rows()
+    ]
+    return dated.with_columns(
+        job=pl.Series([place for _, place in jobs], dtype=TEXT),
+        path_name=pl.Series([name for name, _ in jobs], dtype=TEXT),
+    )
 
 
 def _jobs(
@@ -447,10 +454,7 @@ def _jobs(
     clock = datetime.now().astimezone()
     offset = clock.utcoffset() or timedelta(0)
     started = pl.col("started_at") + pl.when("utc").then(pl.lit(offset)).otherwise(timedelta(0))
-    names = [job_name(Path(path)) if path else "" for path in dated["path"]]
-    runs = dated.with_columns(
-        at=pl.coalesce(started, pl.col("read_at") + offset), path_name=pl.Series(names, dtype=TEXT)
-    )
+    runs = dated.with_columns(at=pl.coalesce(started, pl.col("read_at") + offset))
     newest = runs["at"].max()
     fresh = runs.filter(pl.col("run_id").is_in(tonight["run_id"].implode()))["at"].max()
     is_fresh = isinstance(newest, datetime) and newest == fresh
