@@ -573,6 +573,9 @@ FACT_NAMES: Final[dict[str, FactName]] = {
     "compile": FactName("bool", "", "torch.compile"),
     "cuda": FactName("text", "", "CUDA or other GPU runtime as printed"),
     "torch": FactName("text", "", "PyTorch version as printed"),
+    "nccl": FactName("text", "", "NCCL version as printed"),
+    "driver": FactName("text", "", "version of the GPU driver as printed"),
+    "commit": FactName("text", "", "commit of the code, as printed or as W&B stored it"),
 }
 
 

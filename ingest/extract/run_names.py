@@ -80,31 +80,31 @@ _OF_RUN: Final = len(LOGGED_NAMES) + 1
 """Least strength of names of a single run."""
 
 
-def named_run(path: Path, named: NameFact | None) -> str:
-    """Return a run's name: of its path, or before it a logged name if the path names no job."""
-    own = run_name(path)
-    if named is None or named.is_given or job_name(path):
-        return own
-    return named.value if GENERIC_NAMES.fullmatch(own) else given_run_name(own, named)
+def named_run(path: Path, fact: NameFact | None) -> str:
+    """Return a run's name: of its path, after a logged name if the path names no job."""
+    name = run_name(path)
+    if fact is None or fact.is_given or job_name(path):
+        return name
+    return fact.value if GENERIC_NAMES.fullmatch(name) else given_run_name(name, fact)
 
 
-def given_run_name(own: str, named: NameFact) -> str:
-    """Return the name of a run with a fact `name`; own: its name without the fact.
+def given_run_name(name: str, fact: NameFact) -> str:
+    """Return the name of a run with a fact `name`; name: without the fact.
 
     A name of several runs comes before what tells them apart: `nightly-8b/2026-10-22`. For given
     names, ingest.store.catalogue.GIVEN_NAMES_SQL does the same.
     """
-    last = own.rpartition("/")[2]
-    return named.value if named.of_run or last == named.value else f"{named.value}/{last}"
+    last = name.rpartition("/")[2]
+    return fact.value if fact.of_run or last == fact.value else f"{fact.value}/{last}"
 
 
-def named_job(path: Path, named: NameFact | None) -> tuple[str, str | None]:
-    """Return the name and the place of a log's job (job_name, job_place), or of its fact `name`."""
-    if named is None or not (named.is_given or not job_name(path)):
+def named_job(path: Path, fact: NameFact | None) -> tuple[str, str | None]:
+    """Return a job's name and place: of its path, or of its fact `name`."""
+    if fact is None or not (fact.is_given or not job_name(path)):
         return job_name(path), job_place(path)
-    name = _undated(named.value)
-    name = named.value if _COUNTED.fullmatch(name) else name
-    return name, f"{'' if named.is_given else path.absolute().parent}//{name}"
+    name = _undated(fact.value)
+    name = fact.value if _COUNTED.fullmatch(name) else name
+    return name, f"{'' if fact.is_given else path.absolute().parent}//{name}"
 
 
 def run_name(path: Path) -> str:

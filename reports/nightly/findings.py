@@ -48,6 +48,7 @@ from .night_report import (
     job_rows,
     suspect_clause,
 )
+from .setup_changes import setup_clause
 
 EXIT_NO_FINDING, EXIT_REGRESSION, EXIT_UNREAD_SOURCE, EXIT_FAILED_JOB = 0, 3, 4, 5
 """Exit codes; 1 and 2 are the command's own."""
@@ -560,7 +561,7 @@ def _not_tracked(digest: NightDigest) -> Iterator[Finding]:
 
 
 def _setups(digest: NightDigest) -> Iterator[Finding]:
-    """Yield jobs whose set-up changed tonight without a new change of speed."""
+    """Yield jobs whose set-up changed tonight, without a confirmed change of speed."""
     tonight = {run["run_id"] for run in digest.runs}
     news = {change["series"] for change in digest.changes if change["new"]}
     marked = digest.night.points.filter(
@@ -573,7 +574,7 @@ def _setups(digest: NightDigest) -> Iterator[Finding]:
                 kind=SETUP,
                 job=names[series],
                 series=series,
-                detail="; ".join(marks),
+                detail=setup_clause(marks, names[series]),
                 since=at,
                 run_id=run_id,
             )

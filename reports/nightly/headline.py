@@ -329,7 +329,7 @@ def _setups(changed: Sequence[Finding], style: Style) -> str:
     named = [f"{style.name(one.job)} ({style.plain(one.detail)})" for one in changed]
     if not named:
         return ""
-    return f"Set-up changed tonight without a speed change: {join_some(named)}."
+    return f"Set-up changed tonight: {join_some(named)}."
 
 
 def _suspects(digest: NightDigest, findings: Sequence[Finding], style: Style) -> str:

@@ -467,13 +467,13 @@ def change_size(change: NightChange, style: Style = PLAIN_STYLE) -> str:
 
 
 def change_causes(change: NightChange) -> str:
-    """Return the setup changes at the same time, as the end of a clause."""
+    """Return what changed between the last good and the first bad run, as a sentence."""
     causes = change["causes"] or []
-    return f"; changed at the same time: {join_some(causes)}" if causes else ""
+    return f". Between: {join_some(causes)}" if causes else ""
 
 
 def change_clause(change: NightChange, now: datetime, style: Style = PLAIN_STYLE) -> str:
-    """Return one change in a clause: series, size, interval, date, and causes."""
+    """Return one change in a clause, and a sentence with its causes, without a full stop."""
     since = f" since {format_day(change['at'], now)}" if change["at"] is not None else ""
     return (
         f"{style.name(change)} is {change_size(change, style)}{since}"

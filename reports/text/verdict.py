@@ -183,9 +183,9 @@ def pair_verdict(
     return Verdict("", says, tuple(notes))
 
 
-def _same_work(found: PairVerdict, run: ComparisonRow, other_run: ComparisonRow) -> bool:
-    """Return whether two runs train one model and count the same tokens, as far as known."""
-    different = {"work", "token_group"} & {*found.differing_columns}
+def _same_work(pair: PairVerdict, run: ComparisonRow, other_run: ComparisonRow) -> bool:
+    """Return whether two runs train one model and count the same tokens."""
+    different = {"work", "token_group"} & {*pair.differing_columns}
     alike = all(run[name] == other_run[name] for name in ("model", "synthetic"))
     return alike and not different
 

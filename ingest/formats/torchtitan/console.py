@@ -16,6 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
+from ..software_lines import SOFTWARE_LINES
 from ..spec import (
     GIB,
     PERCENT,
@@ -1205,6 +1206,7 @@ TORCHTITAN: Final = LogFormat(
             printed_by="pytorch/torchtitan/torchtitan/components/optimizer.py@b5bcd76",
         ),
         *KNOWN_LINES,
+        *SOFTWARE_LINES,
     ),
     blocks=(
         FactBlock(
