@@ -293,7 +293,7 @@ class JobRecords:
                 )
                 yield Finding(
                     kind=SETUP,
-                    job=self._label(first),
+                    job=self.label(first),
                     series=new,
                     detail=f"{gone} -> {come}; compared from now on with its own runs",
                     since=first["at"],
@@ -328,7 +328,7 @@ class JobRecords:
         cause = "stopped logging" if kind is STOPPED else failure_cause(row)
         return Finding(
             kind=kind,
-            job=self._label(row),
+            job=self.label(row),
             series=row["series"],
             detail=f"{cause} {failure_place(row)}".strip(),
             since=row["at"],
@@ -342,7 +342,7 @@ class JobRecords:
         cause = f"{failure_cause(row)} {failure_place(row)}".strip()
         return Finding(
             kind=SILENT,
-            job=self._label(row),
+            job=self.label(row),
             series=row["series"],
             detail=f"no run for {count_noun(silence.days, 'day')}",
             reason=f"its last run failed: {cause}" if bad else "",
@@ -354,7 +354,8 @@ class JobRecords:
             run_id=row["run_id"],
         )
 
-    def _label(self, row: Row) -> Row:
+    def label(self, row: Row) -> Row:
+        """Return the row that names the job of a run in a sentence."""
         labels = {one["series"]: one for one in self.digest.series}
         known = labels.get(row["series"])
         if known is not None:

@@ -233,6 +233,7 @@ def _night(order: NightlyOrder, diary: _Diary) -> tuple[Night, int]:
     outcomes = _read(order, diary)
     render_process.start_drawing("html")
     before = _nights(order)
+    _note_new_store(order, diary)
     told_by = before["as_of"][-1] if before.height else -1
     touched = order.store.runs_changed_since(told_by)
     found = update_metrics(order.store, order.overlay, touched, compute_each=order.engine.each)
@@ -383,6 +384,17 @@ def _sources(outcomes: Sequence[Outcome]) -> pl.DataFrame:
     ]
     names = ("path", "status", "message", "kind")
     return pl.DataFrame(rows, schema=dict.fromkeys(names, TEXT), orient="row")
+
+
+def _note_new_store(order: NightlyOrder, diary: _Diary) -> None:
+    """Note that the earlier reports of this folder are not of this store."""
+    reports = (order.out / ARCHIVE).glob("*")
+    if order.store.kept(NIGHTS).is_empty() and any(DATED.fullmatch(path.name) for path in reports):
+        diary.note(
+            f"First night in the store {order.store.path}: earlier reports of {order.out} are of "
+            "another store, so history begins with the logs that are there. If the store moved, "
+            "name its new place: --store, or store in fairmfu.toml."
+        )
 
 
 def _note_clock_setback(nights: pl.DataFrame, diary: _Diary) -> None:
