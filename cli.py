@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 
 import click
+from click.core import ParameterSource
 from click.shell_completion import CompletionItem, get_completion_class
 
 if TYPE_CHECKING:
@@ -184,11 +185,42 @@ def store_option(command: Command) -> Command:
     return click.option(
         "--store",
         type=_Place(path_type=Path, file_okay=False),
-        default=Path("fairmfu-store"),
+        default=_configured_store,
+        show_default="store of ./fairmfu.toml, else fairmfu-store",
+        callback=_remember_given_store,
         envvar="FAIRMFU_STORE",
         show_envvar=True,
         help="Folder of the store, or its address in an object store (s3://...).",
     )(command)
+
+
+def _configured_store() -> Path:
+    from fairmfu.ingest.facts.config_file import configured_store
+
+    return configured_store()
+
+
+STORE_KEY: Final = "fairmfu.store"
+"""Key of the context's `meta`: the store that the user named with --store."""
+
+
+def _remember_given_store(context: click.Context, parameter: click.Parameter, store: Path) -> Path:
+    """Keep a store named with --store: printed commands have to name it too."""
+    if context.get_parameter_source(str(parameter.name)) is ParameterSource.COMMANDLINE:
+        context.meta[STORE_KEY] = str(store)
+    return store
+
+
+def _given_store() -> str | None:
+    context = click.get_current_context(silent=True)
+    return None if context is None else context.meta.get(STORE_KEY)
+
+
+def _runnable(text: str) -> str:
+    """Return a text whose commands name the store that --store named."""
+    from fairmfu.reports.text.commands import with_store
+
+    return with_store(text, _given_store())
 
 
 def engine_options(command: Command) -> Command:
@@ -358,7 +390,7 @@ def _printable(text: str) -> str:
     """Return text that is safe on a terminal: file names may be hostile."""
     from fairmfu.reports.text.tabular import printable
 
-    return printable(text)
+    return printable(_runnable(text))
 
 
 def _say(text: str) -> None:
@@ -525,7 +557,8 @@ def _echo_outcome(outcome: Outcome, *, verbose: bool = False) -> None:
     elif outcome.status == "read":
         unread = f", {outcome.unread_lines:,} unread" if outcome.unread_lines else ""
         steps, others = _lines(outcome.step_lines, "step"), _lines(outcome.other_lines, "other")
-        _say(f"{outcome.path}: {outcome.log_format}, {steps}{unread}, {others}")
+        names = _names(outcome.names)
+        _say(f"{outcome.path}: {outcome.log_format}, {steps}{unread}, {others}{names}")
         if verbose:
             _say(f"  {outcome.cost}")
     elif outcome.status == "passed":
@@ -533,6 +566,18 @@ def _echo_outcome(outcome: Outcome, *, verbose: bool = False) -> None:
             _say(outcome.skipped_message)
     elif outcome.status == "known":
         _say(f"{outcome.path}: {outcome.message}")
+
+
+def _names(names: Sequence[str]) -> str:
+    """Return the names of a file's runs, the first ones of many."""
+    if not names:
+        return ""
+    shown = names if len(names) <= MAX_NAMES else (*names[:2], f"{len(names) - 2:,} more")
+    return f"; {'run' if len(names) == 1 else 'runs'} {', '.join(shown)}"
+
+
+MAX_NAMES: Final = 3
+"""Most runs of one file to name."""
 
 
 def _lines(number: int, kind: str) -> str:
@@ -676,7 +721,7 @@ def compare(
         click.echo(found.markdown(allowed))
     else:
         for sentence in found.sentences:
-            click.echo(wrapped(sentence))
+            click.echo(wrapped(_runnable(sentence)))
         click.echo(f"\n{found.text(output)}")
     if output not in ("json", "csv"):
         _echo_doubts([row | {"name": row["label"]} for row in found.rows], missing=False)
@@ -711,7 +756,8 @@ def explain(run: str, store: Path, output: Literal["table", "json"], *, propose:
     from fairmfu.reports.text.tabular import wrapped
 
     told = describe(_analysis(_open(store)), run, output=output, propose=propose)
-    click.echo("\n".join(map(wrapped, told.splitlines())) if output == "table" else told)
+    lines = map(wrapped, _runnable(told).splitlines())
+    click.echo("\n".join(lines) if output == "table" else told)
     if FAULT in told:
         sys.exit(EXIT_UNREAD_SOURCE)
 
@@ -766,7 +812,15 @@ def report(  # noqa: PLR0913, PLR0917 - each is an argument of the command
 
     kind = report_format(out, output)
     tables = _open(store).tables()
-    told = tell(tables, *names, title=title, price=price, overlay=_overlay(), redact=redact)
+    told = tell(
+        tables,
+        *names,
+        title=title,
+        price=price,
+        overlay=_overlay(),
+        redact=redact,
+        store=_given_store(),
+    )
     if told.redaction is not None:
         _echo_hidden(told.redaction)
     files = save_report(told, out, kind)
@@ -1158,13 +1212,12 @@ def doctor(store: Path) -> None:
     It changes nothing. The exit code is 1 if something is lost or wrong.
     """
     from fairmfu.ingest.store.doctor import examine_store
-    from fairmfu.reports.text.tabular import printable
     from fairmfu.reports.text.verdict import count_noun
 
     found = examine_store(_open(store))
     for one in found:
         kind = "Error" if one.is_harmful else "Note"
-        click.echo(printable(f"{kind}: {one.what}. {one.remedy}."))
+        click.echo(_printable(f"{kind}: {one.what}. {one.remedy}."))
     harm = sum(one.is_harmful for one in found)
     if harm:
         raise click.ClickException(f"{store}: {count_noun(harm, 'problem')} found.")
@@ -1416,7 +1469,7 @@ def completion(shell: str) -> None:
       fish   fairmfu completion fish > ~/.config/fish/completions/fairmfu.fish
 
     It completes commands, options, runs, formats, models, GPUs and charts. Runs come from --store,
-    else from FAIRMFU_STORE, else from ./fairmfu-store.
+    else from FAIRMFU_STORE, else from the store of ./fairmfu.toml, else from ./fairmfu-store.
     """
     script = get_completion_class(shell)
     if script is None:
@@ -1481,7 +1534,8 @@ def _engine(name: str | None, address: str | None, processes: int | None) -> Ite
 
 def _config(paths: tuple[str, ...], config_file: Path | None) -> ProjectConfig:
     """Return the configuration of fairmfu.toml, or an empty one without that file."""
-    from fairmfu.ingest.facts.project_config import ProjectConfig, find_config, load_config
+    from fairmfu.ingest.facts.config_file import find_config
+    from fairmfu.ingest.facts.project_config import ProjectConfig, load_config
     from fairmfu.metrics.compare.cost import price
     from fairmfu.metrics.core.run_table import METRICS
 
@@ -1497,6 +1551,7 @@ def _order(
 ) -> NightlyOrder:
     """Return the order of a nightly: from the options, else from fairmfu.toml."""
     from fairmfu.ingest.core.paths import parse_path
+    from fairmfu.ingest.facts.config_file import DEFAULT_STORE
     from fairmfu.metrics.compare.cost import price
     from fairmfu.reports.nightly.nightly import NightlyOrder
     from fairmfu.reports.page.redaction import Redaction
@@ -1505,6 +1560,8 @@ def _order(
     threshold = _threshold(options["threshold"], config)
     store, out = options["store"] or config.store, options["out"] or config.out
     _check_apart(store, out)
+    if store != DEFAULT_STORE:
+        click.get_current_context().meta[STORE_KEY] = str(store)
     wait = config.wait if options["wait"] is None else options["wait"]
     return NightlyOrder(
         sources=tuple(map(parse_path, paths)) or config.sources,
@@ -1519,7 +1576,7 @@ def _order(
         fail_on=_fail_on(options["fail_on"], config),
         expected=config.jobs.expected,
         ended=config.jobs.ended,
-        overlay=_overlay(config.accelerators),
+        overlay=_overlay_of(config.accelerators),
         price=options["price"] or (price(config.price) if config.price else None),
         engine=engine,
         facts_of=config.facts_of,
@@ -1598,7 +1655,8 @@ def _named_baselines(store: Store) -> Sequence[str]:
     Errors of the file are ignored: other commands print them.
     """
     from fairmfu.ingest import FairmfuError
-    from fairmfu.ingest.facts.project_config import find_config, load_config
+    from fairmfu.ingest.facts.config_file import find_config
+    from fairmfu.ingest.facts.project_config import load_config
 
     with suppress(FairmfuError):
         config = load_config(found) if (found := find_config()) else None
@@ -1655,7 +1713,16 @@ def _not_written(error: OSError, out: Path) -> str:
     return _printable(f"{error.filename or out}: {why}. {todo}")
 
 
-def _overlay(path: Path | None = None) -> tuple[Accelerator, ...]:
+def _overlay() -> tuple[Accelerator, ...]:
+    """Return the accelerators of the file in `--accelerators`, else of ./fairmfu.toml."""
+    from fairmfu.ingest.facts.config_file import configured_accelerators
+
+    if click.get_current_context().find_root().obj is not None:
+        return _overlay_of(None)
+    return _overlay_of(configured_accelerators())
+
+
+def _overlay_of(path: Path | None) -> tuple[Accelerator, ...]:
     """Return the accelerators of the file in `--accelerators`, else of `path`."""
     from fairmfu.metrics.formula.accelerators import OverlayError, load_overlay
 
@@ -1671,10 +1738,10 @@ def _overlay(path: Path | None = None) -> tuple[Accelerator, ...]:
 def _echo_doubts(rows: Iterable[MetricsRow], *, missing: bool = True) -> None:
     """Print doubts and missing facts on stderr: stdout has only the table."""
     from fairmfu.reports.text.runs_table import run_doubts
-    from fairmfu.reports.text.tabular import printable, wrapped
+    from fairmfu.reports.text.tabular import wrapped
 
     for sentence in run_doubts(rows, missing=missing):
-        click.echo(wrapped(printable(sentence)), err=True)
+        click.echo(wrapped(_printable(sentence)), err=True)
 
 
 if __name__ == "__main__":

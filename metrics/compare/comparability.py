@@ -60,6 +60,10 @@ VARIABLE_COLUMNS: Final = (
     "framework",
     "framework_version",
     "torch",
+    "cuda",
+    "nccl",
+    "driver",
+    "commit",
     "time_basis",
 )
 """Columns that may differ between ranked runs: compared, or shown beside the comparison."""
@@ -81,6 +85,8 @@ COLUMN_LABELS: Final = {
     "device": "accelerator",
     "framework_version": "version",
     "torch": "PyTorch",
+    "cuda": "CUDA",
+    "nccl": "NCCL",
     "packed": "packing",
     "attention": "attention kernel",
     "gpus": "GPUs",

@@ -136,6 +136,10 @@ class SetupColumns(TypedDict):
     zero_stage: int | None
     compile: str | None
     torch: str | None
+    cuda: str | None
+    nccl: str | None
+    driver: str | None
+    commit: str | None
     packed: str | None
     attention: str | None
     quantization: str | None

@@ -28,7 +28,7 @@ METRIC_MEANINGS: Final[dict[str, tuple[str, str]]] = {
         *("context_parallel", "expert_parallel", "zero_stage"),
     ),
     "compile": ("", "torch.compile, true or false"),
-    **_as_in(FACT_NAMES, "torch"),
+    **_as_in(FACT_NAMES, "torch", "cuda", "nccl", "driver", "commit"),
     "packed": ("", "samples are packed to the full sequence length, true or false"),
     **_as_in(FACT_NAMES, "attention", "quantization"),
     "inferred": ("", "facts of this row inferred from the framework or the numbers"),

@@ -14,7 +14,7 @@ import polars as pl
 
 from fairmfu.ingest.core.errors import FairmfuError
 from fairmfu.ingest.core.schema import FLOAT, TEXT, TIMESTAMP
-from fairmfu.ingest.facts.project_config import CONFIG_NAME
+from fairmfu.ingest.facts.config_file import CONFIG_NAME
 from fairmfu.ingest.store.store import Store
 from fairmfu.ingest.store.transactions import utc_now
 from fairmfu.metrics.core.run_selection import RunNameError, choose, choose_one

@@ -21,6 +21,7 @@ from fairmfu.metrics.compare.rhythm import Silence, has_ended, overdue
 from fairmfu.metrics.core.run_table import value_of
 from fairmfu.metrics.throughput.speed_levels import MIN_CHANGE
 
+from ..text.commands import store_option
 from ..text.diagnosis import slow_down, speed_line
 from ..text.run_narrative import BAD_OUTCOMES, OUTCOME_LABELS
 from ..text.tabular import percent
@@ -44,9 +45,9 @@ from .night_report import (
     digest_now,
     is_alarm,
     job_rows,
-    store_option,
     suspect_clause,
 )
+from .setup_changes import setup_clause
 
 EXIT_NO_FINDING, EXIT_REGRESSION, EXIT_UNREAD_SOURCE, EXIT_FAILED_JOB = 0, 3, 4, 5
 """Exit codes; 1 and 2 are the command's own."""
@@ -297,7 +298,7 @@ class JobRecords:
                 )
                 yield Finding(
                     kind=SETUP,
-                    job=self._label(first),
+                    job=self.label(first),
                     series=new,
                     detail=f"{gone} -> {come}; compared from now on with its own runs",
                     since=first["at"],
@@ -332,7 +333,7 @@ class JobRecords:
         cause = "stopped logging" if kind is STOPPED else failure_cause(row)
         return Finding(
             kind=kind,
-            job=self._label(row),
+            job=self.label(row),
             series=row["series"],
             detail=f"{cause} {failure_place(row)}".strip(),
             since=row["at"],
@@ -346,7 +347,7 @@ class JobRecords:
         cause = f"{failure_cause(row)} {failure_place(row)}".strip()
         return Finding(
             kind=SILENT,
-            job=self._label(row),
+            job=self.label(row),
             series=row["series"],
             detail=f"no run for {count_noun(silence.days, 'day')}",
             reason=f"its last run failed: {cause}" if bad else "",
@@ -358,7 +359,8 @@ class JobRecords:
             run_id=row["run_id"],
         )
 
-    def _label(self, row: Row) -> Row:
+    def label(self, row: Row) -> Row:
+        """Return the row that names the job of a run in a sentence."""
         labels = {one["series"]: one for one in self.digest.series}
         known = labels.get(row["series"])
         if known is not None:
@@ -551,7 +553,7 @@ def _slowed(digest: NightDigest) -> Iterator[Finding]:
                 since=run["started_at"],
                 evidence=speed_line(run),
                 run_id=run["run_id"],
-                fix=f"Explain: fairmfu explain {run['run_id']}{store_option(digest.night)}",
+                fix=f"Explain: fairmfu explain {run['run_id']}{store_option(digest.night.store)}",
             )
 
 
@@ -582,7 +584,7 @@ def _not_tracked(digest: NightDigest) -> Iterator[Finding]:
 
 
 def _setups(digest: NightDigest) -> Iterator[Finding]:
-    """Yield jobs whose set-up changed tonight without a new change of speed."""
+    """Yield jobs whose set-up changed tonight, without a confirmed change of speed."""
     tonight = {run["run_id"] for run in digest.runs}
     news = {change["series"] for change in digest.changes if change["new"]}
     marked = digest.night.points.filter(
@@ -595,7 +597,7 @@ def _setups(digest: NightDigest) -> Iterator[Finding]:
                 kind=SETUP,
                 job=names[series],
                 series=series,
-                detail="; ".join(marks),
+                detail=setup_clause(marks, names[series]),
                 since=at,
                 run_id=run_id,
             )

@@ -49,6 +49,7 @@ from .night_report import (
     suspect_clause,
     suspects,
 )
+from .repeated_jobs import jobs_that_ran_again
 
 LOUD: Final = (FAILED, SILENT, STOPPED, STILL_FAILED, NOT_ANALYSED, SLOWER, BELOW)
 """Findings after which no sentence says that the speed has not changed."""
@@ -68,6 +69,7 @@ def headline(digest: NightDigest, style: Style = PLAIN_STYLE) -> Verdict:
         _lost_baselines(digest, style),
         _others(digest, better if loud else []),
         _retried(of_kinds(found, RETRIED), style),
+        _ran_again(digest, style),
         _setups(of_kinds(found, SETUP), style),
         _suspects(digest, found, style),
         _not_read(of_kinds(found, UNREAD), style),
@@ -324,11 +326,19 @@ def _retried(retried: Sequence[Finding], style: Style) -> str:
     return f"Failed tonight and ran again: {_listed(retried, style)}." if retried else ""
 
 
+def _ran_again(digest: NightDigest, style: Style) -> str:
+    """Return jobs with more runs in a night than usual: each run counts once."""
+    jobs = JobRecords.of(digest)
+    again = jobs_that_ran_again(jobs.rows.values(), jobs.tonight)
+    named = [f"{style.name(jobs.label(row))} ({count:,} runs)" for row, count in again]
+    return f"Ran more than once tonight: {join_some(named)}. Each run counts." if named else ""
+
+
 def _setups(changed: Sequence[Finding], style: Style) -> str:
     named = [f"{style.name(one.job)} ({style.plain(one.detail)})" for one in changed]
     if not named:
         return ""
-    return f"Set-up changed tonight without a speed change: {join_some(named)}."
+    return f"Set-up changed tonight: {join_some(named)}."
 
 
 def _suspects(digest: NightDigest, findings: Sequence[Finding], style: Style) -> str:

@@ -17,6 +17,7 @@ import polars as pl
 from fairmfu.metrics.compare.comparability import COLUMN_LABELS, format_value
 from fairmfu.metrics.core.run_table import value_of
 
+from ..text.commands import store_option
 from ..text.markdown import MARKDOWN_STYLE, file_words
 from ..text.tabular import printable, render_frame
 from .findings import (
@@ -38,7 +39,6 @@ from .night_report import (
     change_size,
     compare_command,
     format_day,
-    store_option,
 )
 
 NOT_FILED: Final = (PROVISIONAL, NOT_TRACKED, RETRIED)
@@ -156,7 +156,7 @@ def _block(lines: Iterable[str]) -> str:
 
 def issue_commands(finding: Finding, night: Night) -> list[str]:
     """Return commands that show the finding again."""
-    store = store_option(night)
+    store = store_option(night.store)
     if finding.kind is UNREAD:
         return [f"fairmfu ingest {shlex.quote(str(finding.job['label']))}{store}"]
     compare = compare_command(finding.change, night) if finding.change is not None else None
@@ -173,7 +173,7 @@ def _remedy(finding: Finding, night: Night) -> str:
     return (
         "Run the commands above: the first compares the last run before with the first run after. "
         "If the change is intended, make a later run the baseline: "
-        f"`fairmfu baseline set RUN{store_option(night)}`."
+        f"`fairmfu baseline set RUN{store_option(night.store)}`."
     )
 
 

@@ -221,7 +221,7 @@ def _series(row: NightSeries, digest: NightDigest, findings: Sequence[Finding]) 
         "job_state": job_states(findings).get(row["series"], (None,))[0],
         "days_without_a_run": row["silent"],
         **lists,
-        "warnings": series_doubts(row, points),
+        "warnings": series_doubts(row, points, digest.night.store),
         "baseline": _baseline(row),
     }
 

@@ -7,7 +7,6 @@ they always agree. A `Style` defines how each output writes names and emphasis.
 from __future__ import annotations
 
 import re
-import shlex
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -21,6 +20,7 @@ from fairmfu.metrics.compare.history import ChangeRow, SeriesRow
 from fairmfu.metrics.compare.rhythm import MAX_CLOCK_LEAD, overdue
 from fairmfu.metrics.core.run_table import MetricsRow
 
+from ..text.commands import store_option, with_store
 from ..text.run_narrative import BAD_OUTCOMES, OUTCOME_LABELS
 from ..text.runs_table import unique_names as own_names
 from ..text.tabular import difference_text, percent
@@ -436,13 +436,13 @@ def change_size(change: NightChange, style: Style = PLAIN_STYLE) -> str:
 
 
 def change_causes(change: NightChange) -> str:
-    """Return the setup changes at the same time, as the end of a clause."""
+    """Return what changed between the last good and the first bad run, as a sentence."""
     causes = change["causes"] or []
-    return f"; changed at the same time: {join_some(causes)}" if causes else ""
+    return f". Between: {join_some(causes)}" if causes else ""
 
 
 def change_clause(change: NightChange, now: datetime, style: Style = PLAIN_STYLE) -> str:
-    """Return one change in a clause: series, size, interval, date, and causes."""
+    """Return one change in a clause, and a sentence with its causes, without a full stop."""
     since = f" since {format_day(change['at'], now)}" if change["at"] is not None else ""
     return (
         f"{style.name(change)} is {change_size(change, style)}{since}"
@@ -479,12 +479,7 @@ def compare_command(change: NightChange, night: Night) -> str | None:
     """Return the command that compares the runs on both sides of a change, by id."""
     ids = [run_id for run_id in (change["last_before"], change["run_id"]) if run_id is not None]
     known = len(ids) > 1 and all(re.fullmatch(r"[\w-]+", run_id) for run_id in ids)
-    return f"fairmfu compare {' '.join(ids)}{store_option(night)}" if known else None
-
-
-def store_option(night: Night) -> str:
-    """Return the option that names the night's store, after a command."""
-    return "" if night.store is None else f" --store {shlex.quote(night.store)}"
+    return f"fairmfu compare {' '.join(ids)}{store_option(night.store)}" if known else None
 
 
 def outcome_label(run: Row) -> str:
@@ -553,8 +548,8 @@ def formula_dates(points: pl.DataFrame) -> list[str]:
     ]
 
 
-def series_doubts(series: NightSeries, points: pl.DataFrame) -> list[str]:
-    """Return doubts to know before reading a series' history."""
+def series_doubts(series: NightSeries, points: pl.DataFrame, store: str | None = None) -> list[str]:
+    """Return doubts to know before reading a series' history. store: of `Night`."""
     found = []
     if len(series["formulas"] or []) > 1:
         found.append(
@@ -569,4 +564,4 @@ def series_doubts(series: NightSeries, points: pl.DataFrame) -> list[str]:
             "This series seems to mix several jobs: some facts go back and forth "
             f'({"; ".join(series["setups"])}). Fix: split the series with "by" in fairmfu.toml.'
         )
-    return found
+    return [with_store(doubt, store) for doubt in found]

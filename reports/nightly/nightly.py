@@ -29,8 +29,8 @@ from fairmfu.ingest.core.errors import FairmfuError, explain_write_error
 from fairmfu.ingest.core.schema import BOOL, INT, TEXT, TEXT_LIST, TIMESTAMP
 from fairmfu.ingest.detect.format_lookup import load_format_catalog
 from fairmfu.ingest.extract.engine_api import ReadEngine
-from fairmfu.ingest.extract.run_names import job_name, job_place
-from fairmfu.ingest.facts.project_config import CONFIG_NAME, DEFAULT_STORE
+from fairmfu.ingest.extract.run_names import name_fact, named_job
+from fairmfu.ingest.facts.config_file import CONFIG_NAME, DEFAULT_STORE
 from fairmfu.ingest.pipeline import ingest_run
 from fairmfu.ingest.pipeline.ingest_run import Outcome
 from fairmfu.ingest.store import lock
@@ -54,6 +54,7 @@ from ..page.output_files import TEMPORARY_SUFFIX, replace_file
 from ..page.redaction import Redaction
 from ..page.report_data import build_content
 from ..store.metrics_store import MetricsState, analysis_of, store_metrics, update_metrics
+from ..text.commands import with_store
 from ..text.run_narrative import BAD_OUTCOMES
 from ..text.summary import comparison_rows, verdict_sentences
 from ..text.verdict import count_noun, ranked_groups
@@ -236,6 +237,7 @@ def _night(order: NightlyOrder, diary: _Diary) -> tuple[Night, int]:
     outcomes = _read(order, diary)
     render_process.start_drawing("html")
     before = _nights(order)
+    _note_new_store(order, diary)
     told_by = before["as_of"][-1] if before.height else -1
     touched = order.store.runs_changed_since(told_by)
     found = update_metrics(order.store, order.overlay, touched, compute_each=order.engine.each)
@@ -330,7 +332,7 @@ def _night_and_news(
         unplaced=past.unplaced,
         tonight=tonight.runs,
         sources=_sources(tonight.outcomes, _told(before)),
-        notes=tuple(diary.notes),
+        notes=tuple(with_store(note, named_store(order.store)) for note in diary.notes),
         formula=FORMULA_VERSION,
         version=version("fairmfu"),
         threshold=order.threshold,
@@ -407,6 +409,17 @@ def _sources(outcomes: Sequence[Outcome], earlier_keys: Collection[str]) -> pl.D
     return pl.DataFrame(rows, schema=pl.Schema({**dict.fromkeys(names, TEXT), "new": BOOL}))
 
 
+def _note_new_store(order: NightlyOrder, diary: _Diary) -> None:
+    """Note that the earlier reports of this folder are not of this store."""
+    reports = (order.out / ARCHIVE).glob("*")
+    if order.store.kept(NIGHTS).is_empty() and any(DATED.fullmatch(path.name) for path in reports):
+        diary.note(
+            f"First night in the store {order.store.path}: earlier reports of {order.out} are of "
+            "another store, so history begins with the logs that are there. If the store moved, "
+            "name its new place: --store, or store in fairmfu.toml."
+        )
+
+
 def _note_clock_setback(nights: pl.DataFrame, diary: _Diary) -> None:
     last = nights["at"].max()
     if isinstance(last, datetime) and last > utc_now():
@@ -448,15 +461,22 @@ def _note_outdated_readings(store: Store, metrics: pl.DataFrame, diary: _Diary) 
 
 
 def _dated(store: Store, kept: pl.DataFrame, metrics: pl.DataFrame) -> pl.DataFrame:
-    """Add reading time, path, clock and peak table of each run to metrics."""
+    """Add reading time, path, clock, peak table and job of each run to metrics."""
     read_at = store.table("sources").select("sha256", "read_at", "path")
     of_run = store.table("runs").select("run_id", "sha256", "utc").join(read_at, on="sha256")
     peaks = kept.select("run_id", "peaks")
     dated = metrics.join(of_run.drop("sha256"), on="run_id", how="left").join(
         peaks, on="run_id", how="left"
     )
-    jobs = [job_place(Path(path)) if path else None for path in dated["path"]]
-    return dated.with_columns(job=pl.Series(jobs, dtype=TEXT))
+    facts = store.facts_named("name").rows_by_key("run_id", named=True)
+    jobs = [
+        ("", None) if path is None else named_job(Path(path), name_fact(facts.get(run, ())))
+        for run, path in dated.select("run_id", "path").iter_rows()
+    ]
+    return dated.with_columns(
+        job=pl.Series([place for _, place in jobs], dtype=TEXT),
+        path_name=pl.Series([name for name, _ in jobs], dtype=TEXT),
+    )
 
 
 def _jobs(
@@ -469,10 +489,7 @@ def _jobs(
     clock = datetime.now().astimezone()
     offset = clock.utcoffset() or timedelta(0)
     started = pl.col("started_at") + pl.when("utc").then(pl.lit(offset)).otherwise(timedelta(0))
-    names = [job_name(Path(path)) if path else "" for path in dated["path"]]
-    runs = dated.with_columns(
-        at=pl.coalesce(started, pl.col("read_at") + offset), path_name=pl.Series(names, dtype=TEXT)
-    )
+    runs = dated.with_columns(at=pl.coalesce(started, pl.col("read_at") + offset))
     newest = runs["at"].max()
     fresh = runs.filter(pl.col("run_id").is_in(tonight["run_id"].implode()))["at"].max()
     is_fresh = isinstance(newest, datetime) and newest == fresh
@@ -482,11 +499,16 @@ def _jobs(
     return {
         "jobs": jobs_of_runs(whole, points, order.by),
         "now": now,
-        "store": None if str(order.store.path) == str(DEFAULT_STORE) else str(order.store.path),
+        "store": named_store(order.store),
         "fail_on": order.fail_on,
         "expected": order.expected,
         "ended": order.ended,
     }
+
+
+def named_store(store: Store) -> str | None:
+    """Return the path that commands have to name; None for the usual store."""
+    return None if str(store.path) == str(DEFAULT_STORE) else str(store.path)
 
 
 def _last_steps(store: Store, runs: pl.DataFrame) -> pl.DataFrame:
@@ -593,7 +615,14 @@ def full_page(
     """Return the page of `fairmfu report`, for these runs of an analysis."""
     made_by = version("fairmfu")
     told = build_content(
-        analysis, metrics, tables, title, order.price, made_by, redaction=order.redaction
+        analysis,
+        metrics,
+        tables,
+        title,
+        order.price,
+        made_by,
+        redaction=order.redaction,
+        store=named_store(order.store),
     )
     return told.render(html_report.render_page)
 

@@ -17,6 +17,7 @@ from fairmfu.metrics.compare.comparability import (
     COLUMN_LABELS,
     REPEAT_KEY_COLUMNS,
     STATED_BY_SOME,
+    PairVerdict,
     compare_pair,
 )
 from fairmfu.metrics.compare.comparison_row import ComparisonRow
@@ -160,7 +161,10 @@ def pair_verdict(
         )
     notes = []
     if run["tgs"] and other_run["tgs"]:
-        notes.append(f"They run at {run['tgs']:,.0f} and {other_run['tgs']:,.0f} tokens/s/GPU.")
+        notes.append(
+            f"They run at {run['tgs']:,.0f} and {other_run['tgs']:,.0f} tokens/s/GPU"
+            f"{_rate_ratio(run, other_run, style) if _same_work(found, run, other_run) else ''}."
+        )
     mine, theirs = run["tgs_at_equal_flops"], other_run["tgs_at_equal_flops"]
     if mine and theirs and run["equal_flops"] == other_run["equal_flops"]:
         notes.append(
@@ -172,9 +176,32 @@ def pair_verdict(
         slow, fast = sorted((run, other_run), key=lambda row: row["tgs"] or 0.0)
         notes += [said] if (said := gap_sentence(slow, fast, style)) else []
     context = [words for words in found.context if not words.startswith(STATED_BY_SOME)]
-    if context and found.verdict == "same model":
+    if found.verdict == "not comparable":
+        context = [*found.differences, *context] if _same_work(found, run, other_run) else []
+    if context:
         notes.append(style.plain(f"Other differences: {'; '.join(context)}."))
     return Verdict("", says, tuple(notes))
+
+
+def _same_work(pair: PairVerdict, run: ComparisonRow, other_run: ComparisonRow) -> bool:
+    """Return whether two runs train one model and count the same tokens."""
+    different = {"work", "token_group"} & {*pair.differing_columns}
+    alike = all(run[name] == other_run[name] for name in ("model", "synthetic"))
+    return alike and not different
+
+
+def _rate_ratio(run: ComparisonRow, other_run: ComparisonRow, style: Style) -> str:
+    """Return the ratio of two rates, as the end of a sentence.
+
+    Not a verdict: with a fact that is unknown, the work per token may differ.
+    """
+    sides = [comparison_sides([row])[0] for row in (other_run, run)]
+    gap = speed_ratio(*sides)
+    if gap.low is None or gap.high is None:
+        return f": {style.name(other_run)} has {gap.ratio:.2f}x the rate"
+    digits = _digits(gap)
+    ends = style.quiet(f"({gap.low:.{digits}f} to {gap.high:.{digits}f})")
+    return f": {style.name(other_run)} has {gap.ratio:.{digits}f}x {ends} the rate"
 
 
 def gap_sentence(slow: ComparisonRow, fast: ComparisonRow, style: Style = PLAIN_STYLE) -> str:

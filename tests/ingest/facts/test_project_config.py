@@ -14,13 +14,12 @@ from hypothesis import strategies as st
 
 from fairmfu.ingest.core.errors import ConfigError
 from fairmfu.ingest.facts import project_config as config_module
+from fairmfu.ingest.facts.config_file import CONFIG_VARIABLE, find_config
 from fairmfu.ingest.facts.facts import facts_from_flags
 from fairmfu.ingest.facts.project_config import (
-    CONFIG_VARIABLE,
     PathFacts,
     ProjectConfig,
     SeriesConfig,
-    find_config,
     load_config,
 )
 from fairmfu.ingest.pipeline.ingest_run import Outcome

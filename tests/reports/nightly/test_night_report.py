@@ -59,8 +59,8 @@ from tests.support.told_nights import (
 
 SCHEMA = json.loads((ROOT / "docs" / "summary.schema.json").read_text(encoding="utf-8"))
 SLOWER = (
-    "torchtitan, llama3-8b, 8 x H100 SXM is 5.1 % slower (4.6 to 5.6) since 12 March; "
-    "changed at the same time: version 0.2.1 -> 0.2.2"
+    "torchtitan, llama3-8b, 8 x H100 SXM is 5.1 % slower (4.6 to 5.6) since 12 March. "
+    "Between: version 0.2.1 -> 0.2.2"
 )
 FAILED = {"path": "logs/cut.log.gz", "status": "failed", "message": "cut off after 3,200 lines"}
 HOSTILE = "a|b`c*d_e[f](http://g.h) @team www.i.j # \\| <b>k</b> \x00\x1b[31m\u202e\n- l"
@@ -407,7 +407,7 @@ def test_a_night_through_the_real_history_names_what_was_planted():
     said = first(night)
     assert said.startswith("1 regression tonight: torchtitan, llama3-8b is ")
     assert "slower" in said
-    assert said.endswith("changed at the same time: version 0.2.1 -> 0.2.2.")
+    assert said.endswith("Between: version 0.2.1 -> 0.2.2.")
     assert exit_code(night) == 3
     jsonschema.validate(summary(night), SCHEMA)
     assert said in plain(Page(night_page(night)).text)
