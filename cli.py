@@ -946,8 +946,8 @@ def query(sql: str, store: Path, output: str) -> None:
 @click.option(
     "--fail-on",
     metavar="NAME,...",
-    help="Findings that make the night fail: regression, crash, missing, standing; none for "
-    "unreadable logs alone.  [default: regression, crash, missing]",
+    help="Findings that make the night fail: regression, crash, missing, slower-start, memory, "
+    "loss, standing; none for unreadable logs alone.  [default: regression, crash, missing]",
 )
 @click.option(
     "--keep",

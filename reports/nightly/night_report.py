@@ -19,6 +19,7 @@ import polars as pl
 from fairmfu.ingest.core.schema import OUTCOMES, TIMESTAMP
 from fairmfu.metrics.compare.history import ChangeRow, SeriesRow
 from fairmfu.metrics.compare.rhythm import MAX_CLOCK_LEAD, overdue
+from fairmfu.metrics.compare.watched_metrics import WATCHED_SCHEMA
 from fairmfu.metrics.core.run_table import MetricsRow
 
 from ..text.run_narrative import OUTCOME_LABELS
@@ -102,6 +103,10 @@ MAX_NAMED_ITEMS: Final = 3
 """Most series, runs or logs named in a sentence; the rest is counted."""
 
 
+WATCHED_NIGHT_SCHEMA: Final = pl.Schema({**WATCHED_SCHEMA, "new": pl.Boolean()})
+"""Changes of figures beside TGS, and whether a night reports them first."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Night:
     """Input of one night's report.
@@ -120,6 +125,7 @@ class Night:
     fail_on: names of findings that make the night fail; told: keys of failures told before
     expected, ended: names of jobs that have to run, and that no longer run
     store: as a command names it
+    watched: changes of other figures that count, columns of WATCHED_SCHEMA and `new` (BOOL)
     """
 
     title: str
@@ -145,6 +151,7 @@ class Night:
     expected: Sequence[str] = ()
     ended: Sequence[str] = ()
     store: str | None = None
+    watched: pl.DataFrame = field(default_factory=WATCHED_NIGHT_SCHEMA.to_frame)
 
 
 @dataclass(frozen=True, slots=True)
@@ -466,7 +473,7 @@ def change_size(change: NightChange, style: Style = PLAIN_STYLE) -> str:
     return style.strong(f"{size} {way}") + sure
 
 
-def change_causes(change: NightChange) -> str:
+def change_causes(change: Row) -> str:
     """Return the setup changes at the same time, as the end of a clause."""
     causes = change["causes"] or []
     return f"; changed at the same time: {join_some(causes)}" if causes else ""
@@ -506,7 +513,7 @@ def change_evidence(
     return "; ".join(words) + "."
 
 
-def compare_command(change: NightChange, night: Night) -> str | None:
+def compare_command(change: Row, night: Night) -> str | None:
     """Return the command that compares the runs on both sides of a change, by id."""
     ids = [run_id for run_id in (change["last_before"], change["run_id"]) if run_id is not None]
     known = len(ids) > 1 and all(re.fullmatch(r"[\w-]+", run_id) for run_id in ids)

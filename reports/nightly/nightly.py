@@ -60,6 +60,7 @@ from . import baselines, night_html, night_outputs
 from .findings import FIRST_NIGHT_WINDOW, exit_code, told_failures
 from .jobs import jobs_of_runs
 from .night_report import BAD_OUTCOMES, DEFAULT_FAIL_ON, Night
+from .watch import watched_changes, with_news
 
 NIGHTS: Final = "nights"
 """Name of the nights' table in the store."""
@@ -304,13 +305,16 @@ def _night_and_news(
     _note_outdated_metrics(order, state, diary)
     _note_outdated_readings(order.store, metrics, diary)
     dated = _dated(order.store, state.kept, metrics)
-    past = history(
-        dated,
-        by=order.by,
-        threshold=order.threshold,
-        baselines=baselines.night_baselines(order.store, order.baselines, metrics),
-    )
+    pins = baselines.night_baselines(order.store, order.baselines, metrics)
+    past = history(dated, by=order.by, threshold=order.threshold, baselines=pins)
     changes, told = _news(past, before, order, diary)
+    known = frozenset(before["told"].explode(empty_as_null=False))
+    watched, watched_keys = with_news(
+        watched_changes(dated, past, pins),
+        cast(datetime | None, past.points["at"].max()),
+        known,
+        FIRST_NIGHT_WINDOW,
+    )
     _note_overridden_logs(tonight.runs, diary)
     night = Night(
         title=order.title,
@@ -328,10 +332,11 @@ def _night_and_news(
         threshold=order.threshold,
         runs_page="runs.html" if tonight.shown.height else None,
         comparison=_comparison(tonight, order),
-        told=frozenset(before["told"].explode(empty_as_null=False)),
+        told=known,
+        watched=watched,
         **_jobs(order, dated, past.points, tonight.runs),
     )
-    return night, [*told, *told_failures(night)]
+    return night, [*told, *watched_keys, *told_failures(night)]
 
 
 def _note_outdated_metrics(order: NightlyOrder, state: MetricsState, diary: _Diary) -> None:
