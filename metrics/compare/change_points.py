@@ -34,6 +34,7 @@ from numpy.typing import NDArray
 from ..core import quantiles
 from ..core.arrays import BoolArray, FloatArray
 from ..core.intervals import (
+    FLOAT_TOLERANCE,
     MAD_TO_SIGMA,
     UPPER_PROBABILITY,
     Estimate,
@@ -72,6 +73,10 @@ MAX_SQUARED_ERROR_DROP: Final = 4.0
 """Largest drop of the squared standard errors at which a split is nearly as likely as the best."""
 SETTLING_POINTS: Final = 3
 """Number of later points until it is settled whether a point is alone."""
+MIN_RARE_SHARE: Final = 0.02
+"""Share of runs that may be far off without a change, even if none was seen yet."""
+MAX_RARE_CHANCE: Final = 1e-4
+"""Chance that all runs since a change are such rare runs, up to which they are a change."""
 FALSE_SHIFT_CHANCE: Final = 0.001
 """Chance that a level equal to its baseline seems off. A baseline is one draw, and stays."""
 
@@ -83,11 +88,14 @@ class ChangeTest:
     split_chance: FALSE_SPLIT_CHANCE; shift_chance: FALSE_SHIFT_CHANCE; both are shares of a budget
         where several figures of one run are tested
     min_spread: MIN_RELATIVE_SPREAD; figures that are equal from run to run have no other scatter
+    alarm_sign: 1 if rises are alarms, -1 for falls; an alarm has more runs than rare ones explain
+        (MAX_RARE_CHANCE). 0: runs far off differ from each other, as on bad nodes
     """
 
     split_chance: float = FALSE_SPLIT_CHANCE
     shift_chance: float = FALSE_SHIFT_CHANCE
     min_spread: float = MIN_RELATIVE_SPREAD
+    alarm_sign: int = 0
 
 
 RATE_TEST: Final = ChangeTest()
@@ -396,10 +404,22 @@ class _Seen:
         stray = np.count_nonzero((after_split - low) / shift < 1 / 2)
         if stray > MAX_STRAY_SHARE * (len(after_split) - 1):
             return None
+        rare = (self.values[start:first] - low) / shift > 1 / 2
+        if shift * self.test.alarm_sign > 0 and _may_be_rare(rare, len(after_split)):
+            return None
         rest = np.concatenate([before, before_split - low, after_split - high])[-MAX_SPREAD_POINTS:]
         spread, freedom, alike = _scatter(rest, self.test.min_spread)
         error = spread * sqrt(_variance(alike, len(before_split), len(after_split)))
         return spread if abs(shift) > _bound(freedom, self.test.split_chance) * error else None
+
+
+def _may_be_rare(rare: BoolArray, since: int) -> bool:
+    """Return whether runs since a split may be rare runs, like some before it.
+
+    rare: per run before the split, whether it is as far off; since: number of runs since
+    """
+    share = (np.count_nonzero(rare) + 1 / 2) / (len(rare) + 1)
+    return bool(max(share, MIN_RARE_SHARE) ** since > MAX_RARE_CHANCE)
 
 
 def _scatter(rest: FloatArray, min_spread: float) -> tuple[float, float, float]:
@@ -408,7 +428,7 @@ def _scatter(rest: FloatArray, min_spread: float) -> tuple[float, float, float]:
     near = np.clip(rest, -widest, widest)
     freedom = max(1, len(near) - 2)
     spread = max(sqrt(float(near @ near) / freedom), min_spread)
-    return spread, freedom, max(0.0, autocorrelation(near)) if len(near) else 0.0
+    return spread, freedom, max(0.0, autocorrelation(near, FLOAT_TOLERANCE)) if len(near) else 0.0
 
 
 @lru_cache(maxsize=1024)

@@ -60,7 +60,8 @@ def _sure_split(failed: Sequence[bool], start: int, point: int) -> int | None:
     """
     newest, whole = failed[point], failed[start : point + 1]
     count, every = sum(each == newest for each in whole), len(whole)
-    after, best = 0, (FALSE_RISE_CHANCE, None)
+    after = 0
+    best: tuple[float, int | None] = (FALSE_RISE_CHANCE, None)
     for first in range(point, start, -1):
         after += failed[first] == newest
         if failed[first] == newest and failed[first - 1] != newest:

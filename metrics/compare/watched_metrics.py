@@ -320,6 +320,7 @@ class _WatchedSeries:
             split_chance=FALSE_SPLIT_CHANCE / BUDGET_SHARES,
             shift_chance=FALSE_SHIFT_CHANCE / BUDGET_SHARES,
             min_spread=metric.min_spread,
+            alarm_sign=metric.worse,
         )
         values = np.log(points["value"].to_numpy())
         if np.ptp(values) < log1p(metric.min_change):

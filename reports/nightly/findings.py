@@ -89,6 +89,7 @@ WATCHED_KINDS: Final = {
     for metric in WATCHED
 }
 """Kinds of findings about figures beside TGS, by the figure's identifier."""
+WATCHED_FINDINGS: Final = (FAILING, *WATCHED_KINDS.values())
 STILL_SLOWER: Final = FindingKind("standing-regression", "warning", STANDING, EXIT_REGRESSION)
 STILL_WORSE: Final = FindingKind("standing-change", "warning", STANDING, EXIT_REGRESSION)
 PROVISIONAL: Final = FindingKind("provisional-drop", "warning")
@@ -102,8 +103,8 @@ BETTER_LOSS: Final = FindingKind("lower-loss", "note")
 ALL_WELL: Final = FindingKind("all-well", "note")
 
 KINDS: Final = (
-    *(FAILED, SILENT, STOPPED, STILL_FAILED, NOT_ANALYSED, FAILING, SLOWER, BELOW),
-    *WATCHED_KINDS.values(),
+    *(FAILED, SILENT, STOPPED, STILL_FAILED, NOT_ANALYSED, SLOWER, BELOW),
+    *WATCHED_FINDINGS,
     *(STILL_SLOWER, STILL_WORSE, PROVISIONAL, SLOWED, UNREAD, NOT_TRACKED, RETRIED, SETUP),
     *(BETTER_LOSS, FASTER, ALL_WELL),
 )

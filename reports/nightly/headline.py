@@ -20,7 +20,6 @@ from .findings import (
     BELOW,
     BETTER_LOSS,
     FAILED,
-    FAILING,
     FASTER,
     NOT_ANALYSED,
     NOT_TRACKED,
@@ -35,7 +34,7 @@ from .findings import (
     STILL_WORSE,
     STOPPED,
     UNREAD,
-    WATCHED_KINDS,
+    WATCHED_FINDINGS,
     Finding,
     JobRecords,
     find,
@@ -54,8 +53,6 @@ from .night_report import (
     suspect_clause,
     suspects,
 )
-
-WATCHED_FINDINGS: Final = (FAILING, *WATCHED_KINDS.values())
 
 LOUD: Final = (
     *(FAILED, SILENT, STOPPED, STILL_FAILED, NOT_ANALYSED, SLOWER, BELOW),

@@ -25,7 +25,15 @@ from ..page.redaction import REDACTED
 from ..text.tabular import percent
 from ..text.verdict import count_noun
 from . import history_charts
-from .findings import Finding, find, job_states, urgent_first
+from .findings import (
+    STILL_WORSE,
+    WATCHED_FINDINGS,
+    Finding,
+    find,
+    job_states,
+    of_kinds,
+    urgent_first,
+)
 from .headline import brief_headline, headline
 from .night_report import (
     BAD_OUTCOMES,
@@ -275,8 +283,14 @@ def _night_view(digest: NightDigest) -> NightView:
         redacted=REDACTED if night.redacted else "",
         verdict=Sentences.of(headline(digest, SERIES_STYLE)),
         alarm=any(one.fails for one in findings),
-        new_changes=_changes([change for change in digest.changes if change["new"]], night),
-        standing=_changes(standing(digest), night),
+        new_changes=[
+            *_changes([change for change in digest.changes if change["new"]], night),
+            *map(_watched, of_kinds(findings, *WATCHED_FINDINGS)),
+        ],
+        standing=[
+            *_changes(standing(digest), night),
+            *map(_watched, of_kinds(findings, STILL_WORSE)),
+        ],
         standing_heading=standing_heading(standing(digest)),
         past=_changes(_past(digest), night),
         series=[
@@ -322,6 +336,22 @@ def _change(change: NightChange, night: Night) -> ChangeView:
         clause=trusted(change_clause(change, night.at, SERIES_STYLE)),
         evidence=trusted(change_evidence(change, night.at, night.threshold, SERIES_STYLE)),
         command=compare_command(change, night),
+    )
+
+
+def _watched(finding: Finding) -> ChangeView:
+    """Return a change of a figure beside TGS."""
+    plain = SERIES_STYLE.plain
+    what, _, command = finding.fix.partition(": ")
+    is_compared = what == "Compare"
+    more = "" if is_compared else f" {plain(finding.fix)}"
+    return ChangeView(
+        state=STATE_REGRESSED,
+        symbol=STATE_SYMBOLS[STATE_REGRESSED],
+        counts=True,
+        clause=trusted(f"{SERIES_STYLE.name(finding.job)} {plain(finding.detail)}"),
+        evidence=trusted(f"{plain(finding.evidence)}{more}".strip()),
+        command=command if is_compared else None,
     )
 
 

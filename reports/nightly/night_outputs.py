@@ -29,10 +29,12 @@ from .findings import (
     NOT_ANALYSED,
     SILENT,
     UNREAD,
+    WATCHED_FINDINGS,
     Finding,
     exit_code,
     find,
     job_states,
+    of_kinds,
     urgent_first,
 )
 from .headline import headline
@@ -77,6 +79,7 @@ def markdown(night: Night) -> str:
     fresh = [bullet for bullet in bullets if bullet not in said.says]
     above = {change["series"] for change in found.regressions[:1]}
     others = [change for change in standing(found) if change["series"] not in above]
+    watched = [one for one in of_kinds(find(found), *WATCHED_FINDINGS) if one.new]
     failed = [
         *_some([_crash(run) for run in bad_outcome_runs(found)]),
         *_some([_not_read(row) for row in found.failed]),
@@ -100,6 +103,7 @@ def markdown(night: Night) -> str:
             standing_heading(others),
             _some([_bullet(c, night) for c in others], MAX_STANDING_CHANGES),
         ),
+        *_section("Evidence", _some([_watched(one) for one in watched], MAX_STANDING_CHANGES)),
         *_section("Failed runs and logs", failed),
         *_section("Notes", notes),
         "",
@@ -119,6 +123,13 @@ def _evidence(digest: NightDigest) -> list[str]:
     command = compare_command(worst, digest.night)
     look = f" Compare: `{command}`" if command else ""
     return ["", f"{told_by}{look}"]
+
+
+def _watched(finding: Finding) -> str:
+    """Return the evidence for a change of a figure beside TGS, and its remedy."""
+    what, _, command = finding.fix.partition(": ")
+    name, evidence = MARKDOWN_STYLE.name(finding.job), MARKDOWN_STYLE.plain(finding.evidence)
+    return f"{name}: {evidence} {what}: `{command}`"
 
 
 def _section(heading: str, items: Sequence[str]) -> list[str]:

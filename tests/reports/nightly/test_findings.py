@@ -375,7 +375,7 @@ def test_names_of_fail_on(tmp_path: Path, nightly: Callable[..., Result]) -> Non
     assert nightly("--fail-on", "none").exit_code == 0
     path = tmp_path / "fairmfu.toml"
     path.write_text('fail_on = ["los", "crash"]\n[jobs]\nended = ["a"]\n')
-    with pytest.raises(ConfigError, match="fail_on: has 'los'.*loss"):
+    with pytest.raises(ConfigError, match=r"fail_on: has 'los'.*loss"):
         load_config(path)
     path.write_text('fail_on = ["standing"]\n[jobs]\nexpected = ["b"]\n')
     config = load_config(path)
