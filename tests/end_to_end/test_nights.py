@@ -28,6 +28,7 @@ from tests.support.nights import (
     SERIES,
     SIZES,
     TROUBLES,
+    Change,
     Plan,
     Told,
     Trouble,
@@ -250,6 +251,26 @@ def test_troubles_of_some_nights_are_told(logs: Path, tmp_path: Path) -> None:
     assert not false
     late = [one for one, nights in found if nights > (4 if one.kind == "start" else 3)]
     assert not late, found
+
+
+def test_slower_steps_of_a_job_without_tokens_are_told(logs: Path, tmp_path: Path) -> None:
+    """DeepSpeed's engine without a sequence length: no TGS, and seconds per step."""
+    changes = {0: (Change(night=13, factor=0.9),)}
+    plan = Plan(seed=4, series=(SERIES[18],), changes=changes, outliers=0.0)
+    (path,) = write_night(logs, 1, plan)
+    path.with_name("facts.toml").write_text("gpus = 8\n", encoding="utf-8")
+    for night in range(2, 13):
+        write_night(logs, night, plan)
+    told = []
+    for night in range(13, 17):
+        write_night(logs, night, plan)
+        summary = quiet_night(logs, tmp_path / "store", tmp_path / "report")
+        told += [(night, one) for one in summary["findings"] if one["id"] == "slower-steps"]
+    ((night, finding),) = told
+    assert (night, finding["series"], finding["fails"]) == (15, None, True)
+    assert finding["job"] == SERIES[18].name
+    assert finding["detail"].startswith("takes 1")
+    assert not summary["series"]
 
 
 @pytest.mark.skipif("FAIRMFU_YEAR" not in os.environ, reason="takes long: make year")
