@@ -54,7 +54,7 @@ def failure_rise(failed: Sequence[bool]) -> FailureRise | None:
 
 
 def _sure_split(failed: Sequence[bool], start: int, point: int) -> int | None:
-    """Return the first launch of the least likely split, if chance does not explain it.
+    """Return the first launch after the least likely split, if it is sure.
 
     The launch before a split ended otherwise. The newest launch ended as the first one did.
     """

@@ -187,7 +187,10 @@ LOSS_RUNS runs reached.
 
 
 class WatchedRow(TypedDict):
-    """Change of a watched figure, or its distance from its baseline: a row of WATCHED_SCHEMA."""
+    """Change of a watched figure, or distance from its baseline.
+
+    A row of WATCHED_SCHEMA.
+    """
 
     series: str
     metric: str
@@ -246,9 +249,9 @@ def _pinned(places: Mapping[str, int], pins: pl.DataFrame) -> str | None:
 
 
 def comparable_values(metric: WatchedMetric, runs: pl.DataFrame) -> pl.DataFrame:
-    """Return the runs of a series with a `value` of this figure, and where losses are compared.
+    """Return the runs of a series with a `value` of this figure.
 
-    runs: of one series, by time. Adds `value`, `count` and `unit`.
+    runs: of one series, by time. Adds `value`, and `count` and `unit` where losses are compared.
     """
     if metric.identifier == LOSS:
         valued = _losses(runs)
@@ -261,7 +264,7 @@ def comparable_values(metric: WatchedMetric, runs: pl.DataFrame) -> pl.DataFrame
 
 
 def _losses(runs: pl.DataFrame) -> pl.DataFrame:
-    """Return the runs with the loss at the largest count that most newest runs reached."""
+    """Return the runs with a loss at the largest count that most runs reached."""
     each = runs.explode("losses").unnest("losses").rename({"loss": "value"})
     known = each.filter(pl.col("value") > 0)
     newest = known["run_id"].unique(maintain_order=True).tail(LOSS_RUNS)
@@ -327,9 +330,9 @@ class _WatchedSeries:
             return
         series = _Valued(metric, points, find_levels(values, test))
         accepted = -1 if self.pinned is None else self.places[self.pinned]
-        for place, change in enumerate(series.levels.changes):
+        for number, change in enumerate(series.levels.changes):
             first = self.places[points["run_id"][change.first]]
-            yield series.change(place, change, is_accepted=first <= accepted)
+            yield series.change(number, change, is_accepted=first <= accepted)
         if self.pinned is not None:
             yield from series.off_baseline(self.pinned)
 
@@ -342,19 +345,19 @@ class _Valued:
     points: pl.DataFrame
     levels: SeriesLevels
 
-    def change(self, place: int, change: Change, *, is_accepted: bool) -> dict[str, Any]:
-        """Return a change of level as a row of WATCHED_SCHEMA; place: in `levels.changes`."""
+    def change(self, number: int, change: Change, *, is_accepted: bool) -> dict[str, Any]:
+        """Return a change of level as a row of WATCHED_SCHEMA; number: of the change."""
         segments = self.levels.segments()
-        before, after = (self.levels.level(part) for part in segments[place : place + 2])
+        before, after = (self.levels.level(part) for part in segments[number : number + 2])
         last = self.levels.level(segments[-1])
-        ratio = self.levels.ratio(place)
+        ratio = self.levels.ratio(number)
         return {
             **self._row(HISTORY, before, after, change.first, change.confirmed_at),
             "ratio": ratio.value,
             "ratio_low": ratio.low,
             "ratio_high": ratio.high,
             "last_before": self.points["run_id"][change.first - 1],
-            "points_after": segments[place + 1].stop - segments[place + 1].start,
+            "points_after": segments[number + 1].stop - segments[number + 1].start,
             "causes": self.points["marks"][change.first].to_list(),
             "stands": not is_accepted and abs(last - after) < abs(last - before),
         }

@@ -111,9 +111,9 @@ class SlowRanks(TypedDict):
 
 
 class LossAtCount(TypedDict):
-    """Median loss of the lines before a fixed count of tokens over all GPUs, or of steps.
+    """Median loss of the lines before a fixed count.
 
-    unit: tokens or steps
+    unit: tokens (over all GPUs) or steps
     """
 
     unit: str

@@ -1,4 +1,4 @@
-"""Course of a run beside its speed: start-up, growth of its memory, and losses at fixed counts.
+"""Course of a run beside its speed: start-up, memory, and losses at fixed counts.
 
 Each figure is comparable between runs of one job, so nights can be compared by it.
 
@@ -85,7 +85,7 @@ def losses_at_counts(windows: RunArrays) -> list[LossAtCount]:
 
 
 def tokens_at_lines(windows: RunArrays, lines: BoolArray) -> FloatArray | None:
-    """Return the tokens over all GPUs up to some lines; None if the log does not give them.
+    """Return the tokens over all GPUs up to some lines; None if unknown.
 
     lines: mask of the lines
     """

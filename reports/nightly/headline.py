@@ -194,11 +194,12 @@ def _slower(findings: Sequence[Finding], now: datetime, style: Style) -> str:
     return f"No new regression, but {still} {its}{_lead(held, now, style)}"
 
 
-def _watched(found: Sequence[Finding], style: Style) -> str:
+def _watched(findings: Sequence[Finding], style: Style) -> str:
     """Return a sentence for each change of a figure beside TGS, the rest as a count."""
-    shown = found if len(found) <= MAX_NAMED_ITEMS else found[: MAX_NAMED_ITEMS - 1]
+    several = len(findings) > MAX_NAMED_ITEMS
+    shown = findings[: MAX_NAMED_ITEMS - 1] if several else findings
     says = [f"{style.name(one.job)} {style.plain(one.detail)}." for one in shown]
-    if left := len(found) - len(shown):
+    if left := len(findings) - len(shown):
         says.append(f"{count_noun(left, 'change')} more of this kind: see the report.")
     return " ".join(says)
 

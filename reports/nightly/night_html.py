@@ -283,14 +283,8 @@ def _night_view(digest: NightDigest) -> NightView:
         redacted=REDACTED if night.redacted else "",
         verdict=Sentences.of(headline(digest, SERIES_STYLE)),
         alarm=any(one.fails for one in findings),
-        new_changes=[
-            *_changes([change for change in digest.changes if change["new"]], night),
-            *map(_watched, of_kinds(findings, *WATCHED_FINDINGS)),
-        ],
-        standing=[
-            *_changes(standing(digest), night),
-            *map(_watched, of_kinds(findings, STILL_WORSE)),
-        ],
+        new_changes=_fresh(digest, findings),
+        standing=_standing(digest, findings),
         standing_heading=standing_heading(standing(digest)),
         past=_changes(_past(digest), night),
         series=[
@@ -325,6 +319,19 @@ def _unplaced(night: Night) -> pl.DataFrame:
 
 def _changes(changes: Sequence[NightChange], night: Night) -> list[ChangeView]:
     return [_change(change, night) for change in changes]
+
+
+def _fresh(digest: NightDigest, findings: Sequence[Finding]) -> list[ChangeView]:
+    """Return tonight's changes of speed, then of figures beside it."""
+    changes = [change for change in digest.changes if change["new"]]
+    watched = of_kinds(findings, *WATCHED_FINDINGS)
+    return [*_changes(changes, digest.night), *map(_watched, watched)]
+
+
+def _standing(digest: NightDigest, findings: Sequence[Finding]) -> list[ChangeView]:
+    """Return changes of earlier nights that stand, of speed and of figures beside it."""
+    watched = of_kinds(findings, STILL_WORSE)
+    return [*_changes(standing(digest), digest.night), *map(_watched, watched)]
 
 
 def _change(change: NightChange, night: Night) -> ChangeView:

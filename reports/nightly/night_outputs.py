@@ -128,8 +128,10 @@ def _evidence(digest: NightDigest) -> list[str]:
 def _watched(finding: Finding) -> str:
     """Return the evidence for a change of a figure beside TGS, and its remedy."""
     what, _, command = finding.fix.partition(": ")
+    is_command = command.startswith("fairmfu ")
+    fix = f"{what}: `{command}`" if is_command else MARKDOWN_STYLE.plain(finding.fix)
     name, evidence = MARKDOWN_STYLE.name(finding.job), MARKDOWN_STYLE.plain(finding.evidence)
-    return f"{name}: {evidence} {what}: `{command}`"
+    return " ".join(part for part in (f"{name}:", evidence, fix) if part)
 
 
 def _section(heading: str, items: Sequence[str]) -> list[str]:

@@ -60,7 +60,7 @@ from . import baselines, night_html, night_outputs
 from .findings import FIRST_NIGHT_WINDOW, exit_code, told_failures
 from .jobs import jobs_of_runs
 from .night_report import BAD_OUTCOMES, DEFAULT_FAIL_ON, Night
-from .watch import watched_changes, with_news
+from .watch import watch_night
 
 NIGHTS: Final = "nights"
 """Name of the nights' table in the store."""
@@ -309,12 +309,7 @@ def _night_and_news(
     past = history(dated, by=order.by, threshold=order.threshold, baselines=pins)
     changes, told = _news(past, before, order, diary)
     known = frozenset(before["told"].explode(empty_as_null=False))
-    watched, watched_keys = with_news(
-        watched_changes(dated, past, pins),
-        cast(datetime | None, past.points["at"].max()),
-        known,
-        FIRST_NIGHT_WINDOW,
-    )
+    watched, watched_keys = watch_night(dated, past, pins, known, FIRST_NIGHT_WINDOW)
     _note_overridden_logs(tonight.runs, diary)
     night = Night(
         title=order.title,

@@ -57,27 +57,49 @@ def watched_changes(dated: pl.DataFrame, past: History, pins: pl.DataFrame) -> p
     return watch_metrics(runs, past.changes, pins).filter("counts")
 
 
-def with_news(
-    watched: pl.DataFrame, newest: datetime | None, told: Collection[str], window: timedelta
+def watch_night(
+    dated: pl.DataFrame,
+    past: History,
+    pins: pl.DataFrame,
+    known_keys: Collection[str],
+    window: timedelta,
 ) -> tuple[pl.DataFrame, list[str]]:
-    """Return the changes with `new`, and the keys of the changes and figures known by now.
+    """Return the changes of a night, and the keys to remember, as of `with_news`.
 
-    A change is new if no earlier night knew it. On the first night that watches a figure, only
-    changes confirmed by runs of the last `window` are new.
+    dated, pins: as for `watched_changes`; known_keys, window: as for `with_news`
+    """
+    newest = dated.select(pl.coalesce("started_at", "read_at").max()).item()
+    return with_news(watched_changes(dated, past, pins), newest, known_keys, window)
 
-    newest: start of the newest run; told: keys of earlier nights
+
+def with_news(
+    watched: pl.DataFrame, newest: datetime | None, known_keys: Collection[str], window: timedelta
+) -> tuple[pl.DataFrame, list[str]]:
+    """Return the changes with `new`, and the keys of all changes and figures.
+
+    A change is new if no earlier night knew it, and its confirming run is at most MAX_NEWS_AGE old:
+    recomputed metrics may show a figure of all earlier runs. On the first night that watches a
+    figure, the confirming run is in the last `window`.
+
+    newest: start of the newest run; known_keys: of earlier nights
     """
     rows = watched.rows(named=True)
-    is_new = [_is_new(row, newest, told, window) for row in rows]
+    is_new = [_is_new(row, newest, known_keys, window) for row in rows]
     keys = [*map(_figure_key, METRIC_OF), *(key for row in rows for key in _keys(row))]
-    fresh = [key for key in dict.fromkeys(keys) if key not in told]
+    fresh = [key for key in dict.fromkeys(keys) if key not in known_keys]
     return watched.with_columns(new=pl.Series(is_new, dtype=pl.Boolean)), fresh
 
 
-def _is_new(row: Row, newest: datetime | None, told: Collection[str], window: timedelta) -> bool:
-    if _figure_key(row["metric"]) not in told:
-        return newest is not None and row["found_at"] >= newest - window
-    return not any(key in told for key in _keys(row))
+def _is_new(
+    row: Row, newest: datetime | None, known_keys: Collection[str], window: timedelta
+) -> bool:
+    age = MAX_NEWS_AGE if _figure_key(row["metric"]) in known_keys else window
+    is_recent = newest is None or row["found_at"] >= newest - age
+    return is_recent and not any(key in known_keys for key in _keys(row))
+
+
+MAX_NEWS_AGE: Final = timedelta(days=14)
+"""Age of the run that confirms a change, relative to the newest run, up to which it is news."""
 
 
 def _figure_key(metric: str) -> str:
@@ -116,7 +138,7 @@ class WatchedChange:
 
 
 def watched_views(digest: NightDigest) -> list[WatchedChange]:
-    """Return the changes to tell: new ones, those that stand, and those off a baseline."""
+    """Return the changes to report: new, standing, or off a baseline."""
     night = digest.night
     names, tracked = run_names(night), {row["series"] for row in digest.series}
     jobs = {row["run_id"]: row["job"] for row in job_rows(night)}
@@ -158,7 +180,7 @@ def _view(
 
 
 def _clause(row: Row, metric: WatchedMetric, now: datetime) -> str:
-    """Return `needs 62.6 % more memory since 23 September (71.9 GiB instead of 44.2 GiB)`."""
+    """Return `needs 62.6 % more memory since 23 September (71.9 GiB …)`."""
     size, _ = difference_text(row["ratio"], row["ratio_low"], row["ratio_high"])
     said = metric.clause.format(
         still="" if row["new"] or row["against"] == BASELINE else "still ",
@@ -176,7 +198,7 @@ MILLION: Final = 1_000_000
 
 
 def _place(row: Row) -> str:
-    """Return where losses are compared: `11.9 million tokens`; empty for other figures."""
+    """Return where losses are compared; empty for other figures."""
     count, unit = row["at_count"], row["count_unit"]
     if count is None:
         return ""

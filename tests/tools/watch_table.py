@@ -25,7 +25,7 @@ from fairmfu.metrics.core.run_table import METRICS
 from tests.support.series import START, USUAL, Array, Nights
 from tests.tools.changes_table import row
 
-YEARS = 400
+YEARS = 300
 PLANTED = 100
 BEFORE, AFTER = 40, 30
 

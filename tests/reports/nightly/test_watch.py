@@ -165,6 +165,8 @@ def test_a_change_is_new_once():
     assert with_news(rows, later, (), FIRST_NIGHT_WINDOW)[0]["new"].to_list() == [False]
     known = [key for key in keys if key.count("\x1f") == 1]
     assert with_news(rows, later, known, FIRST_NIGHT_WINDOW)[0]["new"].to_list() == [True]
+    recomputed = LAST + timedelta(days=90)
+    assert with_news(rows, recomputed, known, FIRST_NIGHT_WINDOW)[0]["new"].to_list() == [False]
 
 
 def test_launches_that_fail_more_often_are_named():
