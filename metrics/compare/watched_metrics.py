@@ -10,7 +10,7 @@ Frames in, frames out; a pure function of its input.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from math import exp, log, log1p
 from typing import Any, Final, TypedDict
@@ -35,6 +35,9 @@ Row = Mapping[str, Any]
 
 HISTORY, BASELINE = "history", "baseline"
 WORSE, BETTER = "worse", "better"
+
+REGRESSION: Final = "regression"
+"""Name of slower speeds in `fail_on`."""
 
 TGS: Final = "tgs"
 """Name of the rate in WatchedMetric.explained_by."""
@@ -91,7 +94,7 @@ WATCHED: Final = (
         min_spread=0.001,
         min_change=0.0,
         is_whole=True,
-        fail_on="regression",
+        fail_on=REGRESSION,
         finding="slower-steps",
         clause="{still}takes {size} {way} time per step",
         command="compare",
@@ -106,7 +109,7 @@ WATCHED: Final = (
         min_change=0.02,
         is_whole=True,
         explained_by=(TGS, "start-up"),
-        fail_on="regression",
+        fail_on=REGRESSION,
         finding="slower-end-to-end",
         clause="is {still}slower end to end at the same steady speed",
         unit=" %",
@@ -218,13 +221,14 @@ WATCHED_SCHEMA: Final = pl.Schema(row_dtypes(WatchedRow))
 
 
 def watch_metrics(
-    runs: pl.DataFrame, rate_changes: pl.DataFrame, pins: pl.DataFrame
+    runs: pl.DataFrame, rate_changes: pl.DataFrame, pins: pl.DataFrame, threshold: float = 0.0
 ) -> pl.DataFrame:
     """Return the changes of the watched figures, columns of WATCHED_SCHEMA.
 
     runs: METRICS rows with `series`, `at` and `marks` (changes of the set-up), in any order
     rate_changes: of metrics.compare.history, by series and run_id
     pins: run_id and `at`, when pinned; the newest pinned run of a series holds
+    threshold: relative size from which a change of a speed counts
 
     kind: worse or better; stands: the last level is nearer to `after` than to `before`, and no
         baseline accepts the change; at_count, count_unit: where losses are compared
@@ -235,7 +239,7 @@ def watch_metrics(
     for (series,), frame in ordered.group_by("series", maintain_order=True):
         places = {run_id: place for place, run_id in enumerate(frame["run_id"])}
         tgs = rated.filter(pl.col("series") == series)["run_id"]
-        one = _WatchedSeries(frame, places, _pinned(places, pins))
+        one = _WatchedSeries(frame, places, _pinned(places, pins), threshold)
         found += one.told([places[run] for run in tgs if run in places])
     return pl.DataFrame(found, schema=WATCHED_SCHEMA)
 
@@ -291,15 +295,19 @@ def _is_whole(steps: pl.Series) -> BoolArray:
 
 @dataclass(frozen=True, slots=True)
 class _WatchedSeries:
-    """Runs of one series by time, their places by run_id, and the pinned run."""
+    """Runs of one series by time, their places by run_id, and the pinned run.
+
+    threshold: smallest change of a speed that counts
+    """
 
     runs: pl.DataFrame
     places: Mapping[str, int]
     pinned: str | None
+    threshold: float
 
     def told(self, rate_places: Sequence[int]) -> list[dict[str, Any]]:
         """Return the changes that no better figure explains; rate_places: of TGS changes."""
-        rows = {metric.identifier: list(self._changes(metric)) for metric in WATCHED}
+        rows = {metric.identifier: list(self._changes(self._scaled(metric))) for metric in WATCHED}
         worse_at: dict[str, list[int]] = {TGS: [*rate_places]}
         for name, several in rows.items():
             worse_at[name] = [self.places[row["run_id"]] for row in several if row["kind"] == WORSE]
@@ -309,6 +317,12 @@ class _WatchedSeries:
             for row in several
             if not self._is_explained(row, [worse_at[by] for by in METRIC_OF[name].explained_by])
         ]
+
+    def _scaled(self, metric: WatchedMetric) -> WatchedMetric:
+        """Return a figure with the threshold, if it is a speed."""
+        if metric.fail_on != REGRESSION:
+            return metric
+        return replace(metric, min_change=max(metric.min_change, self.threshold))
 
     def _is_explained(self, row: Row, explaining: Sequence[Sequence[int]]) -> bool:
         place = self.places[row["run_id"]]

@@ -309,7 +309,7 @@ def _night_and_news(
     past = history(dated, by=order.by, threshold=order.threshold, baselines=pins)
     changes, told = _news(past, before, order, diary)
     known = frozenset(before["told"].explode(empty_as_null=False))
-    watched, watched_keys = watch_night(dated, past, pins, known, FIRST_NIGHT_WINDOW)
+    watched, watched_keys = watch_night(dated, past, pins, order.threshold, known)
     _note_overridden_logs(tonight.runs, diary)
     night = Night(
         title=order.title,

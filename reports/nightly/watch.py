@@ -41,12 +41,14 @@ from .night_report import (
 # --- rows of a night ----------------------------------------------------------------------
 
 
-def watched_changes(dated: pl.DataFrame, past: History, pins: pl.DataFrame) -> pl.DataFrame:
+def watched_changes(
+    dated: pl.DataFrame, past: History, pins: pl.DataFrame, threshold: float = 0.0
+) -> pl.DataFrame:
     """Return the changes that count of all series, columns of WATCHED_SCHEMA.
 
     A run without a TGS is compared with such runs of its job.
 
-    dated: METRICS rows with read_at and `job`; pins: as for metrics.compare.history
+    dated: METRICS rows with read_at and `job`; pins, threshold: as for metrics.compare.history
     """
     placed = past.points.select("run_id", "series", "at", "marks")
     tracked = dated.join(placed, on="run_id", how="inner")
@@ -54,52 +56,53 @@ def watched_changes(dated: pl.DataFrame, past: History, pins: pl.DataFrame) -> p
         series="job", at=pl.coalesce("started_at", "read_at"), marks=pl.lit([], TEXT_LIST)
     )
     runs = pl.concat([tracked, unrated.filter(pl.col("at").is_not_null())], how="diagonal")
-    return watch_metrics(runs, past.changes, pins).filter("counts")
+    return watch_metrics(runs, past.changes, pins, threshold).filter("counts")
 
 
 def watch_night(
     dated: pl.DataFrame,
     past: History,
     pins: pl.DataFrame,
+    threshold: float,
     known_keys: Collection[str],
-    window: timedelta,
 ) -> tuple[pl.DataFrame, list[str]]:
     """Return the changes of a night, and the keys to remember, as of `with_news`.
 
-    dated, pins: as for `watched_changes`; known_keys, window: as for `with_news`
+    dated, pins, threshold: as for `watched_changes`; known_keys: as for `with_news`
     """
     newest = dated.select(pl.coalesce("started_at", "read_at").max()).item()
-    return with_news(watched_changes(dated, past, pins), newest, known_keys, window)
+    return with_news(watched_changes(dated, past, pins, threshold), newest, known_keys)
 
 
 def with_news(
-    watched: pl.DataFrame, newest: datetime | None, known_keys: Collection[str], window: timedelta
+    watched: pl.DataFrame, newest: datetime | None, known_keys: Collection[str]
 ) -> tuple[pl.DataFrame, list[str]]:
     """Return the changes with `new`, and the keys of all changes and figures.
 
     A change is new if no earlier night knew it, and its confirming run is at most MAX_NEWS_AGE old:
     recomputed metrics may show a figure of all earlier runs. On the first night that watches a
-    figure, the confirming run is in the last `window`.
+    figure, it is one of the last night (FIRST_NEWS_AGE).
 
     newest: start of the newest run; known_keys: of earlier nights
     """
     rows = watched.rows(named=True)
-    is_new = [_is_new(row, newest, known_keys, window) for row in rows]
+    is_new = [_is_new(row, newest, known_keys) for row in rows]
     keys = [*map(_figure_key, METRIC_OF), *(key for row in rows for key in _keys(row))]
     fresh = [key for key in dict.fromkeys(keys) if key not in known_keys]
     return watched.with_columns(new=pl.Series(is_new, dtype=pl.Boolean)), fresh
 
 
-def _is_new(
-    row: Row, newest: datetime | None, known_keys: Collection[str], window: timedelta
-) -> bool:
-    age = MAX_NEWS_AGE if _figure_key(row["metric"]) in known_keys else window
+def _is_new(row: Row, newest: datetime | None, known_keys: Collection[str]) -> bool:
+    age = MAX_NEWS_AGE if _figure_key(row["metric"]) in known_keys else FIRST_NEWS_AGE
     is_recent = newest is None or row["found_at"] >= newest - age
     return is_recent and not any(key in known_keys for key in _keys(row))
 
 
+FIRST_NEWS_AGE: Final = timedelta(hours=20)
 MAX_NEWS_AGE: Final = timedelta(days=14)
-"""Age of the run that confirms a change, relative to the newest run, up to which it is news."""
+"""Age of the run that confirms a change, relative to the newest run, up to which it is news: on the
+first night that watches a figure, and later.
+"""
 
 
 def _figure_key(metric: str) -> str:

@@ -34,7 +34,9 @@ def losses(values: Sequence[float], count: int = 2**24) -> list[list[dict[str, A
     return [[{"unit": "tokens", "count": count, "loss": float(value)}] for value in values]
 
 
-def watched(rows: Sequence[dict[str, Any]], pins: pl.DataFrame = NO_PINS) -> list[dict[str, Any]]:
+def watched(
+    rows: Sequence[dict[str, Any]], pins: pl.DataFrame = NO_PINS, threshold: float = 0.0
+) -> list[dict[str, Any]]:
     frame = metrics(rows)
     past = history(frame)
     placed = past.points.select("run_id", "series", "at", "marks")
@@ -42,7 +44,7 @@ def watched(rows: Sequence[dict[str, Any]], pins: pl.DataFrame = NO_PINS) -> lis
         series=pl.lit("a job"), at="started_at", marks=pl.lit([], TEXT_LIST)
     )
     both = pl.concat([frame.join(placed, on="run_id"), rest], how="diagonal")
-    found = watch_metrics(both, past.changes, pins).filter("counts")
+    found = watch_metrics(both, past.changes, pins, threshold).filter("counts")
     return found.to_dicts()
 
 
@@ -113,6 +115,7 @@ def test_steps_are_timed_where_no_tokens_are_known() -> None:
     seconds = list(0.5 * noise() * step(0.05))
     rows = runs([None] * NIGHTS, seconds_per_step=seconds, steps=400)  # type: ignore[list-item]
     assert told(rows) == [("seconds-per-step", "worse", FIRST)]
+    assert watched(rows, threshold=0.08) == []
 
 
 def test_memory_that_never_scatters_has_a_floor() -> None:

@@ -12,7 +12,7 @@ import polars as pl
 import pytest
 
 from fairmfu.metrics.compare.watched_metrics import WATCHED
-from fairmfu.reports.nightly.findings import FIRST_NIGHT_WINDOW, exit_code, find
+from fairmfu.reports.nightly.findings import exit_code, find
 from fairmfu.reports.nightly.headline import headline
 from fairmfu.reports.nightly.jobs import JOB_SCHEMA
 from fairmfu.reports.nightly.night_html import pages
@@ -155,18 +155,18 @@ def test_many_changes_are_counted():
 
 def test_a_change_is_new_once():
     rows = frame(WATCHED_NIGHT_SCHEMA, [change()]).drop("new")
-    first, keys = with_news(rows, LAST, (), FIRST_NIGHT_WINDOW)
+    first, keys = with_news(rows, LAST, ())
     assert first["new"].to_list() == [True]
-    again, more = with_news(rows, LAST, keys, FIRST_NIGHT_WINDOW)
+    again, more = with_news(rows, LAST, keys)
     assert (again["new"].to_list(), more) == ([False], [])
     moved = rows.with_columns(run_id=pl.lit(RUNS[-1]))  # a late log came between
-    assert with_news(moved, LAST, keys, FIRST_NIGHT_WINDOW)[0]["new"].to_list() == [False]
+    assert with_news(moved, LAST, keys)[0]["new"].to_list() == [False]
     later = LAST + timedelta(days=9)
-    assert with_news(rows, later, (), FIRST_NIGHT_WINDOW)[0]["new"].to_list() == [False]
+    assert with_news(rows, later, ())[0]["new"].to_list() == [False]
     known = [key for key in keys if key.count("\x1f") == 1]
-    assert with_news(rows, later, known, FIRST_NIGHT_WINDOW)[0]["new"].to_list() == [True]
+    assert with_news(rows, later, known)[0]["new"].to_list() == [True]
     recomputed = LAST + timedelta(days=90)
-    assert with_news(rows, recomputed, known, FIRST_NIGHT_WINDOW)[0]["new"].to_list() == [False]
+    assert with_news(rows, recomputed, known)[0]["new"].to_list() == [False]
 
 
 def test_launches_that_fail_more_often_are_named():
