@@ -55,7 +55,7 @@ FAULT_NOTE = (
 EXIT_UNREAD_SOURCE = 4
 NIGHT_EXIT_MEANINGS = {
     0: "no failed or missing job, no new regression",
-    3: "a regression",
+    3: "a regression of speed, memory, loss or start-up",
     EXIT_UNREAD_SOURCE: "a log could not be read or analysed",
     5: "a job failed or is missing",
 }
@@ -1047,8 +1047,8 @@ def query(sql: str, store: Path, output: str) -> None:
 @click.option(
     "--fail-on",
     metavar="NAME,...",
-    help="Findings that make the night fail: regression, crash, missing, standing; none for "
-    "unreadable logs alone.  [default: regression, crash, missing]",
+    help="Findings that make the night fail: regression, crash, missing, slower-start, memory, "
+    "loss, standing; none for unreadable logs alone.  [default: regression, crash, missing]",
 )
 @click.option(
     "--keep",
@@ -1084,7 +1084,7 @@ def nightly(paths: tuple[str, ...], config_file: Path | None, **options: Any) ->
     Exit codes:
       0  nothing that --fail-on names
       1  the night failed; the last good report stays
-      3  a regression
+      3  a regression of speed, memory, loss or start-up
       4  a log could not be read or analysed
       5  a job failed or is missing
     Where several apply: 1, then 5, then 3, then 4.

@@ -110,6 +110,17 @@ class SlowRanks(TypedDict):
     share: float
 
 
+class LossAtCount(TypedDict):
+    """Median loss of the lines before a fixed count.
+
+    unit: tokens (over all GPUs) or steps
+    """
+
+    unit: str
+    count: int
+    loss: float
+
+
 class SetupColumns(TypedDict):
     """Identity and settings of a run."""
 
@@ -177,6 +188,14 @@ class StepRateColumns(TypedDict):
     samples_per_second: float | None
     tokens_per_update: float | None
     peak_memory_bytes: float | None
+
+
+class RunCourseColumns(TypedDict):
+    """Start-up [s], growth of the peak memory inside the run as a share, and losses."""
+
+    startup_s: float | None
+    memory_growth: float | None
+    losses: list[LossAtCount] | None
 
 
 class UtilizationColumns(TypedDict):
@@ -289,6 +308,7 @@ class MetricsRow(
     SetupColumns,
     RateColumns,
     StepRateColumns,
+    RunCourseColumns,
     UtilizationColumns,
     RateBasisColumns,
     CourseColumns,

@@ -62,6 +62,20 @@ METRIC_MEANINGS: Final[dict[str, tuple[str, str]]] = {
         "tokens of an optimizer update over all GPUs, with padding; null if they vary",
     ),
     "peak_memory_bytes": ("bytes", "largest logged peak of the GPU allocator"),
+    "startup_s": (
+        "s",
+        "from the first time stamp to the first step line, without the usual time of its steps",
+    ),
+    "memory_growth": (
+        "",
+        "growth of the logged peak memory from the first lines to the last, as a share; null with "
+        "few lines",
+    ),
+    "losses": (
+        "",
+        "median losses at fixed counts: unit (tokens over all GPUs, or steps), count (powers of 2 "
+        "and one between), loss",
+    ),
     # utilisation
     "mfu": (
         "",

@@ -23,7 +23,13 @@ from ..core.intervals import SURE_STANDARD_ERRORS, rate_interval, robust_spread,
 from ..core.messages import Message, MessageRow, as_clause
 from ..core.print_precision import MAX_UNEXPLAINED_GAP
 from ..core.run_arrays import RunArrays, median, total
-from ..core.run_table import MetricsRow, RateBasisColumns, RateColumns, StepRateColumns
+from ..core.run_table import (
+    MetricsRow,
+    RateBasisColumns,
+    RateColumns,
+    RunCourseColumns,
+    StepRateColumns,
+)
 from . import messages
 from . import time_evidence as evidences
 from . import token_counts as counts
@@ -37,6 +43,7 @@ from .outlier_warnings import (
 )
 from .pauses import find_pauses
 from .resolved_facts import nonstandard_work
+from .run_course import run_course
 from .speed_levels import OTHER_SPEED, drift_columns, speed_doubt, speed_levels
 from .step_rates import step_rates
 from .time_breakdown import START_UP, WARM_UP, time_lost
@@ -101,6 +108,7 @@ class RateSummary(
     StepColumns,
     RateColumns,
     StepRateColumns,
+    RunCourseColumns,
     StepTokenColumns,
     RateBasisColumns,
     LoggedRateColumns,
@@ -157,7 +165,7 @@ def _summary(
     }
     if windows is None:
         return row | _without_steps(run, facts)
-    row |= _step_columns(windows, facts)
+    row |= {**_step_columns(windows, facts), **run_course(windows, run)}
     if mixed := facts.get("mixed_writers"):
         return row | {"throughput_warnings": [messages.MIXED_WRITERS(mixed=mixed)]}
     evidence = choose_evidence(windows, run["evidence"])

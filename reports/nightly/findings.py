@@ -18,6 +18,7 @@ import polars as pl
 
 from fairmfu.metrics.compare.change_points import MIN_POINTS
 from fairmfu.metrics.compare.rhythm import Silence, has_ended, overdue
+from fairmfu.metrics.compare.watched_metrics import LOSS, WATCHED
 from fairmfu.metrics.core.run_table import value_of
 from fairmfu.metrics.throughput.speed_levels import MIN_CHANGE
 
@@ -48,6 +49,7 @@ from .night_report import (
     suspect_clause,
 )
 from .setup_changes import setup_clause
+from .watch import WatchedChange, watched_views
 
 EXIT_NO_FINDING, EXIT_REGRESSION, EXIT_UNREAD_SOURCE, EXIT_FAILED_JOB = 0, 3, 4, 5
 """Exit codes; 1 and 2 are the command's own."""
@@ -81,7 +83,15 @@ STILL_FAILED: Final = FindingKind("job-still-failed", "error", STANDING, EXIT_FA
 NOT_ANALYSED: Final = FindingKind("run-not-analysed", "error", ALWAYS, EXIT_UNREAD_SOURCE)
 SLOWER: Final = FindingKind("regression", "warning", REGRESSION, EXIT_REGRESSION)
 BELOW: Final = FindingKind("below-baseline", "warning", REGRESSION, EXIT_REGRESSION)
+FAILING: Final = FindingKind("more-failed-launches", "warning", CRASH, EXIT_FAILED_JOB)
+WATCHED_KINDS: Final = {
+    metric.identifier: FindingKind(metric.finding, "warning", metric.fail_on, EXIT_REGRESSION)
+    for metric in WATCHED
+}
+"""Kinds of findings about figures beside TGS, by the figure's identifier."""
+WATCHED_FINDINGS: Final = (FAILING, *WATCHED_KINDS.values())
 STILL_SLOWER: Final = FindingKind("standing-regression", "warning", STANDING, EXIT_REGRESSION)
+STILL_WORSE: Final = FindingKind("standing-change", "warning", STANDING, EXIT_REGRESSION)
 PROVISIONAL: Final = FindingKind("provisional-drop", "warning")
 SLOWED: Final = FindingKind("slow-down-inside", "warning")
 UNREAD: Final = FindingKind("log-unreadable", "warning", ALWAYS, EXIT_UNREAD_SOURCE)
@@ -89,11 +99,14 @@ NOT_TRACKED: Final = FindingKind("facts-missing", "warning")
 RETRIED: Final = FindingKind("job-retried", "warning")
 SETUP: Final = FindingKind("setup-changed", "note")
 FASTER: Final = FindingKind("improvement", "note")
+BETTER_LOSS: Final = FindingKind("lower-loss", "note")
 ALL_WELL: Final = FindingKind("all-well", "note")
 
 KINDS: Final = (
-    *(FAILED, SILENT, STOPPED, STILL_FAILED, NOT_ANALYSED, SLOWER, BELOW, STILL_SLOWER),
-    *(PROVISIONAL, SLOWED, UNREAD, NOT_TRACKED, RETRIED, SETUP, FASTER, ALL_WELL),
+    *(FAILED, SILENT, STOPPED, STILL_FAILED, NOT_ANALYSED, SLOWER, BELOW),
+    *WATCHED_FINDINGS,
+    *(STILL_SLOWER, STILL_WORSE, PROVISIONAL, SLOWED, UNREAD, NOT_TRACKED, RETRIED, SETUP),
+    *(BETTER_LOSS, FASTER, ALL_WELL),
 )
 """In order of severity."""
 
@@ -152,6 +165,7 @@ def find(digest: NightDigest) -> list[Finding]:
             JobRecords.of(digest).findings(),
             _not_analysed(digest),
             _changes(digest),
+            _watched(digest),
             _provisional(digest),
             _slowed(digest),
             _unread(digest),
@@ -483,6 +497,35 @@ def _change(kind: FindingKind, change: NightChange, night: Night) -> Finding:
         run_id=change["run_id"],
         change=change,
     )
+
+
+def _watched(digest: NightDigest) -> Iterator[Finding]:
+    """Yield changes of figures beside TGS for the worse, and lower losses."""
+    jobs = {row["series"]: row for row in digest.series}
+    for view in watched_views(digest):
+        kind = _watched_kind(view)
+        if kind is not None:
+            yield Finding(
+                kind=kind,
+                job={**NO_JOB, "label": view.job} if view.series is None else jobs[view.series],
+                series=view.series,
+                detail=view.clause,
+                since=view.since,
+                new=view.new,
+                evidence=view.evidence,
+                fix=view.fix,
+                run_id=view.run_id,
+            )
+
+
+def _watched_kind(view: WatchedChange) -> FindingKind | None:
+    """Return the kind of a change; None if it is for the better, and nothing to check."""
+    if not view.worse:
+        is_loss = view.metric is not None and view.metric.identifier == LOSS
+        return BETTER_LOSS if is_loss else None
+    if not (view.new or view.off_baseline):
+        return STILL_WORSE
+    return FAILING if view.metric is None else WATCHED_KINDS[view.metric.identifier]
 
 
 MIN_EARLY_DROP: Final = 0.05

@@ -18,6 +18,7 @@ from ..text.tabular import difference_text, percent
 from ..text.verdict import PLAIN_STYLE, Style, Verdict, count_noun
 from .findings import (
     BELOW,
+    BETTER_LOSS,
     FAILED,
     FASTER,
     NOT_ANALYSED,
@@ -30,8 +31,10 @@ from .findings import (
     SLOWER,
     STILL_FAILED,
     STILL_SLOWER,
+    STILL_WORSE,
     STOPPED,
     UNREAD,
+    WATCHED_FINDINGS,
     Finding,
     JobRecords,
     find,
@@ -51,7 +54,10 @@ from .night_report import (
 )
 from .repeated_jobs import jobs_that_ran_again
 
-LOUD: Final = (FAILED, SILENT, STOPPED, STILL_FAILED, NOT_ANALYSED, SLOWER, BELOW)
+LOUD: Final = (
+    *(FAILED, SILENT, STOPPED, STILL_FAILED, NOT_ANALYSED, SLOWER, BELOW),
+    *WATCHED_FINDINGS,
+)
 """Findings after which no sentence says that the speed has not changed."""
 
 
@@ -71,6 +77,7 @@ def headline(digest: NightDigest, style: Style = PLAIN_STYLE) -> Verdict:
         _retried(of_kinds(found, RETRIED), style),
         _ran_again(digest, style),
         _setups(of_kinds(found, SETUP), style),
+        _watched(of_kinds(found, BETTER_LOSS), style),
         _suspects(digest, found, style),
         _not_read(of_kinds(found, UNREAD), style),
         _not_tracked(of_kinds(found, NOT_TRACKED), style),
@@ -94,7 +101,9 @@ def _worst(digest: NightDigest, findings: Sequence[Finding], style: Style) -> li
         _still_failed(of_kinds(findings, STILL_FAILED), now, style),
         _not_analysed(of_kinds(findings, NOT_ANALYSED), style),
         _slower(findings, now, style),
+        _watched(of_kinds(findings, *WATCHED_FINDINGS), style),
         _still_slower(of_kinds(findings, STILL_SLOWER), now, style),
+        _watched(of_kinds(findings, STILL_WORSE), style),
         _provisional(of_kinds(findings, PROVISIONAL), style),
         _slowed(of_kinds(findings, SLOWED), style),
     )
@@ -184,6 +193,16 @@ def _slower(findings: Sequence[Finding], now: datetime, style: Style) -> str:
     still = f"{count_noun(n, 'job')} {'is' if n == 1 else 'are'} still below"
     its = "its baseline" if n == 1 else "their baselines"
     return f"No new regression, but {still} {its}{_lead(held, now, style)}"
+
+
+def _watched(findings: Sequence[Finding], style: Style) -> str:
+    """Return a sentence for each change of a figure beside TGS, the rest as a count."""
+    several = len(findings) > MAX_NAMED_ITEMS
+    shown = findings[: MAX_NAMED_ITEMS - 1] if several else findings
+    says = [f"{style.name(one.job)} {style.plain(one.detail)}." for one in shown]
+    if left := len(findings) - len(shown):
+        says.append(f"{count_noun(left, 'change')} more of this kind: see the report.")
+    return " ".join(says)
 
 
 def _how_many(changes: Sequence[NightChange], noun: str) -> str:

@@ -26,7 +26,15 @@ from ..text.run_narrative import BAD_OUTCOMES
 from ..text.tabular import percent, signed_percent
 from ..text.verdict import count_noun
 from . import history_charts
-from .findings import Finding, find, job_states, urgent_first
+from .findings import (
+    STILL_WORSE,
+    WATCHED_FINDINGS,
+    Finding,
+    find,
+    job_states,
+    of_kinds,
+    urgent_first,
+)
 from .headline import brief_headline, headline
 from .night_report import (
     BASELINE,
@@ -274,8 +282,8 @@ def _night_view(digest: NightDigest) -> NightView:
         redacted=REDACTED if night.redacted else "",
         verdict=Sentences.of(headline(digest, SERIES_STYLE)),
         alarm=any(one.fails for one in findings),
-        new_changes=_changes([change for change in digest.changes if change["new"]], night),
-        standing=_changes(standing(digest), night),
+        new_changes=_fresh(digest, findings),
+        standing=_standing(digest, findings),
         standing_heading=standing_heading(standing(digest)),
         past=_changes(_past(digest), night),
         series=[
@@ -312,6 +320,19 @@ def _changes(changes: Sequence[NightChange], night: Night) -> list[ChangeView]:
     return [_change(change, night) for change in changes]
 
 
+def _fresh(digest: NightDigest, findings: Sequence[Finding]) -> list[ChangeView]:
+    """Return tonight's changes of speed, then of figures beside it."""
+    changes = [change for change in digest.changes if change["new"]]
+    watched = of_kinds(findings, *WATCHED_FINDINGS)
+    return [*_changes(changes, digest.night), *map(_watched, watched)]
+
+
+def _standing(digest: NightDigest, findings: Sequence[Finding]) -> list[ChangeView]:
+    """Return changes of earlier nights that stand, of speed and of figures beside it."""
+    watched = of_kinds(findings, STILL_WORSE)
+    return [*_changes(standing(digest), digest.night), *map(_watched, watched)]
+
+
 def _change(change: NightChange, night: Night) -> ChangeView:
     state = STATE_REGRESSED if change["kind"] == REGRESSION else STATE_IMPROVED
     return ChangeView(
@@ -321,6 +342,22 @@ def _change(change: NightChange, night: Night) -> ChangeView:
         clause=trusted(change_clause(change, night.at, SERIES_STYLE)),
         evidence=trusted(change_evidence(change, night.at, night.threshold, SERIES_STYLE)),
         command=compare_command(change, night),
+    )
+
+
+def _watched(finding: Finding) -> ChangeView:
+    """Return a change of a figure beside TGS."""
+    plain = SERIES_STYLE.plain
+    what, _, command = finding.fix.partition(": ")
+    is_compared = what == "Compare"
+    more = "" if is_compared else f" {plain(finding.fix)}"
+    return ChangeView(
+        state=STATE_REGRESSED,
+        symbol=STATE_SYMBOLS[STATE_REGRESSED],
+        counts=True,
+        clause=trusted(f"{SERIES_STYLE.name(finding.job)} {plain(finding.detail)}"),
+        evidence=trusted(f"{plain(finding.evidence)}{more}".strip()),
+        command=command if is_compared else None,
     )
 
 

@@ -18,6 +18,7 @@ import polars as pl
 from fairmfu.ingest.core.schema import TIMESTAMP
 from fairmfu.metrics.compare.history import ChangeRow, SeriesRow
 from fairmfu.metrics.compare.rhythm import MAX_CLOCK_LEAD, overdue
+from fairmfu.metrics.compare.watched_metrics import WATCHED_SCHEMA
 from fairmfu.metrics.core.run_table import MetricsRow
 
 from ..text.commands import store_option, with_store
@@ -99,6 +100,10 @@ MAX_NAMED_ITEMS: Final = 3
 """Most series, runs or logs named in a sentence; the rest is counted."""
 
 
+WATCHED_NIGHT_SCHEMA: Final = pl.Schema({**WATCHED_SCHEMA, "new": pl.Boolean()})
+"""Changes of figures beside TGS, and whether a night reports them first."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Night:
     """Input of one night's report.
@@ -117,6 +122,7 @@ class Night:
     fail_on: names of findings that make the night fail; told: keys of failures told before
     expected, ended: names of jobs that have to run, and that no longer run
     store: as a command names it
+    watched: changes of other figures that count, columns of WATCHED_SCHEMA and `new` (BOOL)
     """
 
     title: str
@@ -142,6 +148,7 @@ class Night:
     expected: Sequence[str] = ()
     ended: Sequence[str] = ()
     store: str | None = None
+    watched: pl.DataFrame = field(default_factory=WATCHED_NIGHT_SCHEMA.to_frame)
 
 
 @dataclass(frozen=True, slots=True)
@@ -435,7 +442,7 @@ def change_size(change: NightChange, style: Style = PLAIN_STYLE) -> str:
     return style.strong(f"{size} {way}") + sure
 
 
-def change_causes(change: NightChange) -> str:
+def change_causes(change: Row) -> str:
     """Return what changed between the last good and the first bad run, as a sentence."""
     causes = change["causes"] or []
     return f". Between: {join_some(causes)}" if causes else ""
@@ -475,7 +482,7 @@ def change_evidence(
     return "; ".join(words) + "."
 
 
-def compare_command(change: NightChange, night: Night) -> str | None:
+def compare_command(change: Row, night: Night) -> str | None:
     """Return the command that compares the runs on both sides of a change, by id."""
     ids = [run_id for run_id in (change["last_before"], change["run_id"]) if run_id is not None]
     known = len(ids) > 1 and all(re.fullmatch(r"[\w-]+", run_id) for run_id in ids)

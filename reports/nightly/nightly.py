@@ -63,6 +63,7 @@ from .findings import FIRST_NIGHT_WINDOW, UNREAD, exit_code, told_failures, told
 from .issue_files import filed_runs, issue_files
 from .jobs import jobs_of_runs
 from .night_report import DEFAULT_FAIL_ON, Night
+from .watch import watch_night
 
 NIGHTS: Final = "nights"
 """Name of the nights' table in the store."""
@@ -314,13 +315,11 @@ def _night_and_news(
     _note_outdated_metrics(order, state, diary)
     _note_outdated_readings(order.store, metrics, diary)
     dated = _dated(order.store, state.kept, metrics)
-    past = history(
-        dated,
-        by=order.by,
-        threshold=order.threshold,
-        baselines=baselines.night_baselines(order.store, order.baselines, metrics),
-    )
+    pins = baselines.night_baselines(order.store, order.baselines, metrics)
+    past = history(dated, by=order.by, threshold=order.threshold, baselines=pins)
     changes, told = _news(past, before, order, diary)
+    known = _told(before)
+    watched, watched_keys = watch_night(dated, past, pins, order.threshold, known)
     _note_overridden_logs(tonight.runs, diary)
     night = Night(
         title=order.title,
@@ -331,17 +330,18 @@ def _night_and_news(
         changes=changes,
         unplaced=past.unplaced,
         tonight=tonight.runs,
-        sources=_sources(tonight.outcomes, _told(before)),
+        sources=_sources(tonight.outcomes, known),
         notes=tuple(with_store(note, named_store(order.store)) for note in diary.notes),
         formula=FORMULA_VERSION,
         version=version("fairmfu"),
         threshold=order.threshold,
         runs_page="runs.html" if tonight.shown.height else None,
         comparison=_comparison(tonight, order),
-        told=_told(before),
+        told=known,
+        watched=watched,
         **_jobs(order, dated, past.points, tonight.runs),
     )
-    return night, [*told, *told_failures(night)]
+    return night, [*told, *watched_keys, *told_failures(night)]
 
 
 def _note_outdated_metrics(order: NightlyOrder, state: MetricsState, diary: _Diary) -> None:

@@ -43,8 +43,10 @@ Int64: steps
 Float64: tokens_per_second tgs tgs_low tgs_high tgs_slots tgs_median tgs_p5 tgs_p95 tgs_mad
 Float64: tgs_trimmed tgs_end_to_end
 Float64: seconds_per_step seconds_per_step_low seconds_per_step_high samples_per_second
-Float64: tokens_per_update peak_memory_bytes mfu mfu_full_attention mfu_conservative mfu_bf16
-Float64: mfu_bf16_full_attention hfu_low hfu_high implied
+Float64: tokens_per_update peak_memory_bytes startup_s memory_growth
+List(LossAtCount): losses
+Float64: mfu mfu_full_attention mfu_conservative mfu_bf16 mfu_bf16_full_attention
+Float64: hfu_low hfu_high implied
 Int64: params_total
 String: work attention_pattern
 Float64: attended_pairs
@@ -105,7 +107,9 @@ Int64: steps first_step last_step
 Float64: tgs tgs_low tgs_high tgs_slots tgs_median tgs_p5 tgs_p95 tgs_mad tgs_trimmed
 Float64: tgs_end_to_end
 Float64: seconds_per_step seconds_per_step_low seconds_per_step_high samples_per_second
-Float64: tokens_per_update peak_memory_bytes tokens_per_second tokens_per_gpu_step
+Float64: tokens_per_update peak_memory_bytes startup_s memory_growth
+List(LossAtCount): losses
+Float64: tokens_per_second tokens_per_gpu_step
 String: token_basis time_basis end_to_end_basis
 Float64: excluded_share
 List(String): excluded_causes
@@ -233,6 +237,9 @@ DTYPES = {
             | {"gpu_hours_lost": pl.Float64, "events": pl.List(pl.String)}
             | {"phases": pl.List(pl.Struct({"phase": pl.String, "seconds": pl.Float64}))}
         )
+    ),
+    "List(LossAtCount)": pl.List(
+        pl.Struct({"unit": pl.String, "count": pl.Int64, "loss": pl.Float64})
     ),
     "List(PauseLevel)": pl.List(
         pl.Struct(
