@@ -43,11 +43,15 @@ LOSS_PARITY_SCHEMA: Final = pl.Schema(
 LossSeries = tuple[FloatArray, FloatArray]
 
 
-def compare_losses(windows: pl.DataFrame, groups: Sequence[Sequence[str]]) -> pl.DataFrame:
+def compare_losses(
+    windows: pl.DataFrame, groups: Sequence[Sequence[str]], by_steps: Sequence[str] = ()
+) -> pl.DataFrame:
     """Return one row per run of `groups`, columns of LOSS_PARITY_SCHEMA.
 
     windows: metrics.throughput.windows.build_windows
     groups: run_ids of like-for-like runs
+    by_steps: run_ids of those with equal batches and unknown tokens, compared at equal steps;
+        their equal_tokens are null
 
     equal_tokens: the last count of tokens, over all GPUs, at which all runs of the group have a
         loss
@@ -58,18 +62,26 @@ def compare_losses(windows: pl.DataFrame, groups: Sequence[Sequence[str]]) -> pl
     """
     wanted = {run_id for group in groups for run_id in group}
     mine = windows.filter(pl.col("run_id").is_in(list(wanted)))
-    series = {str(run_id): _series(frame) for (run_id,), frame in mine.group_by("run_id")}
+    series = {
+        str(run_id): _series(frame, by_steps=run_id in by_steps)
+        for (run_id,), frame in mine.group_by("run_id")
+    }
     rows = [row for group in groups for row in _group(group, series)]
+    for row in rows:
+        if row["run_id"] in by_steps:
+            row["equal_tokens"] = None
     return pl.DataFrame(
         [{n: row.get(n) for n in LOSS_PARITY_SCHEMA} for row in rows], schema=LOSS_PARITY_SCHEMA
     )
 
 
-def _series(frame: pl.DataFrame) -> LossSeries | str:
-    """Return consumed tokens and losses of the lines with a loss, or a reason."""
+def _series(frame: pl.DataFrame, *, by_steps: bool) -> LossSeries | str:
+    """Return tokens (or steps) and losses of the lines with a loss, or a reason."""
     losses = frame.filter(pl.col("loss").is_finite()).sort("step")
     if losses.height < MIN_LOSS_LINES:
         return TOO_FEW_LOSSES
+    if by_steps:
+        return losses["step"].cast(pl.Float64).to_numpy(), losses["loss"].to_numpy()
     padded = not frame["non_padding_count"].count()  # else a total may include padding
     per_step = pl.lit(frame["tokens_per_gpu"].mean(), pl.Float64)
     counts = losses.select(

@@ -171,6 +171,7 @@ class StepRateColumns(TypedDict):
     seconds_per_step_low: float | None
     seconds_per_step_high: float | None
     samples_per_second: float | None
+    samples_per_update: float | None
     tokens_per_update: float | None
     peak_memory_bytes: float | None
 

@@ -57,6 +57,11 @@ METRIC_MEANINGS: Final[dict[str, tuple[str, str]]] = {
     "seconds_per_step_low": ("s", "lower end of the 95 % interval of seconds_per_step"),
     "seconds_per_step_high": ("s", "upper end of the 95 % interval of seconds_per_step"),
     "samples_per_second": ("samples/s", "steady, over all GPUs; null if the batch varies"),
+    "samples_per_update": (
+        "samples",
+        "global batch: samples of an optimizer update over all GPUs, as a fact, or as the only "
+        "number that fits the logged samples/s and step times",
+    ),
     "tokens_per_update": (
         "tokens",
         "tokens of an optimizer update over all GPUs, with padding; null if they vary",
@@ -213,11 +218,15 @@ METRIC_MEANINGS: Final[dict[str, tuple[str, str]]] = {
 
 COMPARISON_MEANINGS: Final[dict[str, tuple[str, str]]] = {
     "group": ("", "equal for like-for-like runs; null if a run cannot be ranked"),
-    "rank": ("", "within the group, by tgs"),
+    "rank": ("", "within the group, by ranked_rate"),
     "setup": ("", "letter; runs with the same letter have no known difference"),
     "repeats": ("starts", "runs of the setup"),
     "chain": ("", "run id of the first launch of a chain of resumed launches"),
-    "relative_tgs": ("", "tgs over that of the best run; for repeats, over their mean"),
+    "ranked_rate": ("ranked_unit", "rate that ranks: tgs, or samples/s if tokens are unknown"),
+    "ranked_low": ("ranked_unit", "lower end of the 95 % interval of ranked_rate"),
+    "ranked_high": ("ranked_unit", "upper end of the 95 % interval of ranked_rate"),
+    "ranked_unit": ("", "tokens/s/GPU or samples/s; null without a rate that can rank"),
+    "relative_tgs": ("", "ranked_rate over the best run's; for repeats, over their mean"),
     "relative_low": ("", "lower end of the 95 % interval of relative_tgs"),
     "relative_high": ("", "upper end of the 95 % interval of relative_tgs"),
     "smallest_difference": ("", "smallest difference that such data would detect in most cases"),

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
-from ..core.messages import MessageKind
+from ..core.messages import Message, MessageKind
 
 ORIGINAL_LOG_FIX: Final = "if you filtered the log, ingest the original"
 MORE_WINDOWS_FIX: Final = "train longer, or log more often"
 CHANGED_SPEED_FIX: Final = "look at the log, the nodes and other jobs at these steps"
 """Remedies of several messages."""
+
+
+def of_samples(message: Message) -> Message:
+    """Return a message about a TGS as the same message about a rate without tokens."""
+    text = re.sub(r"(^|\. )TGS", r"\1The rate", message).replace("TGS", "the rate")
+    return Message(text, message.kind, message.effect)
+
 
 # -- no rate ---------------------------------------------------------------------------------
 

@@ -165,7 +165,10 @@ def _summary(
     if row["tgs_end_to_end"] is None and run.get("runtime_s"):
         row |= rate_of_last_line(run, facts)
     if evidence is None:
-        return row | _rates_of_steps(windows, run, facts) | _no_rate(windows, run | row, facts)
+        row |= _rates_of_steps(windows, run, facts)
+        of_samples = _doubts_of_samples(windows, run, facts, row)
+        row |= _no_rate(windows, run | row, facts)
+        return row | {"throughput_warnings": [*row["throughput_warnings"], *of_samples]}
     steady = steady_windows(windows, evidence)
     updates = OptimizerStepCount.in_windows(windows, evidence, steady.indices)
     if updates is not None and not updates.count:
@@ -196,14 +199,51 @@ def _rates_of_steps(
     wall_s, lost = time_lost(windows, evidence, run)
     levels, drift = speed_levels(counted, evidence, facts)
     unknown = dict.fromkeys(("tgs", "tgs_low", "tgs_high"))
+    steady = steady_windows(counted, evidence)
     return {
         **steps,
+        "windows": len(steady.indices),
+        "no_interval": _sureness(counted, steady, evidence)["no_interval"],
+        "logged_samples_per_second": _claims(counted, steady)["logged_samples_per_second"],
+        "logged_samples_running": run.get("running_samples_per_second"),
         "wall_s": wall_s,
         "time_lost": lost,
         "levels": levels and [level | unknown for level in levels],
         **drift_columns(drift),
         "pauses": find_pauses(windows),
     }
+
+
+def _doubts_of_samples(
+    windows: RunArrays, run: dict[str, Any], facts: dict[str, Any], row: Mapping[str, Any]
+) -> list[Message]:
+    """List doubts about samples/s, the rate of a run whose tokens are unknown.
+
+    They are the doubts about a TGS with one token per step.
+
+    row: with the columns of `_rates_of_steps`
+    """
+    counted = count_steps(windows)
+    evidence = choose_evidence(counted, run["evidence"])
+    if row.get("samples_per_second") is None or evidence is None:
+        return []
+    steady = steady_windows(counted, evidence)
+    shown = {
+        **row,
+        **_rates(counted, steady, evidence, facts),
+        **_sureness(counted, steady, evidence),
+        **evidences.summarise_evidence(counted, run, evidence),
+        "token_warnings": [],
+        "tgs_end_to_end": None,
+    }
+    doubts = (
+        speed_doubt(shown["levels"], shown.get("drift")),
+        *_time_warnings(counted, steady, run, evidence, shown),
+        counts.batch_change_warning(counted, steady.indices, facts),
+        _unfair(OptimizerStepCount.in_windows(counted, evidence, steady.indices)),
+        _some_micro_steps(counted, steady, evidence, shown),
+    )
+    return [messages.of_samples(doubt) for doubt in doubts if doubt is not None]
 
 
 def _without_steps(run: Mapping[str, Any], facts: dict[str, Any]) -> dict[str, Any]:

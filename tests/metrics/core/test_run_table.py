@@ -43,7 +43,8 @@ Int64: steps
 Float64: tokens_per_second tgs tgs_low tgs_high tgs_slots tgs_median tgs_p5 tgs_p95 tgs_mad
 Float64: tgs_trimmed tgs_end_to_end
 Float64: seconds_per_step seconds_per_step_low seconds_per_step_high samples_per_second
-Float64: tokens_per_update peak_memory_bytes mfu mfu_full_attention mfu_conservative mfu_bf16
+Float64: samples_per_update tokens_per_update peak_memory_bytes mfu mfu_full_attention
+Float64: mfu_conservative mfu_bf16
 Float64: mfu_bf16_full_attention hfu_low hfu_high implied
 Int64: params_total
 String: work attention_pattern
@@ -105,7 +106,8 @@ Int64: steps first_step last_step
 Float64: tgs tgs_low tgs_high tgs_slots tgs_median tgs_p5 tgs_p95 tgs_mad tgs_trimmed
 Float64: tgs_end_to_end
 Float64: seconds_per_step seconds_per_step_low seconds_per_step_high samples_per_second
-Float64: tokens_per_update peak_memory_bytes tokens_per_second tokens_per_gpu_step
+Float64: samples_per_update tokens_per_update peak_memory_bytes tokens_per_second
+Float64: tokens_per_gpu_step
 String: token_basis time_basis end_to_end_basis
 Float64: excluded_share
 List(String): excluded_causes
@@ -137,9 +139,10 @@ Int64: rank
 String: run_id name framework setup
 Int64: repeats
 String: chain
-Float64: tgs tgs_low tgs_high
-String: no_interval
-Float64: relative_tgs relative_low relative_high smallest_difference
+Float64: tgs tgs_low tgs_high ranked_rate ranked_low ranked_high
+String: ranked_unit no_interval
+Float64: relative_tgs relative_low relative_high seconds_per_step samples_per_second
+Float64: samples_per_update tokens_per_update peak_memory_bytes smallest_difference
 Boolean: tied_with_best
 Float64: tgs_end_to_end mfu mfu_full_attention logged_tgs logged_tflops logged_mfu
 Int64: logged_rank
