@@ -45,8 +45,8 @@ class SpeedLevel(TypedDict):
     from_step: int
     to_step: int
     windows: int
-    seconds: float
-    seconds_per_step: float
+    seconds: float | None
+    seconds_per_step: float | None
     tgs: float | None
     tgs_low: float | None
     tgs_high: float | None
@@ -69,6 +69,19 @@ class PauseLevel(TypedDict):
     to_step: int
     seconds_per_step: float
     share: float
+
+
+class MemoryChange(TypedDict):
+    """Change of the logged peak memory inside a run [bytes].
+
+    kind: `growth`, from its first step to the last of the run; or `jump`, at its first step
+    """
+
+    kind: str
+    from_step: int
+    to_step: int
+    bytes_before: float
+    bytes_after: float
 
 
 class PhaseTime(TypedDict):
@@ -161,11 +174,16 @@ class RateColumns(TypedDict):
     tgs_p95: float | None
     tgs_mad: float | None
     tgs_trimmed: float | None
+    tgs_with_spikes: float | None
+    tgs_without_spikes: float | None
     tgs_end_to_end: float | None
 
 
 class StepRateColumns(TypedDict):
-    """Rates of steps that need no token count, and the peak memory of one GPU."""
+    """Rates of steps that need no token count, and the peak memory of one GPU.
+
+    memory_slope: bytes an hour; 0 if the peak memory does not grow
+    """
 
     seconds_per_step: float | None
     seconds_per_step_low: float | None
@@ -174,6 +192,8 @@ class StepRateColumns(TypedDict):
     samples_per_update: float | None
     tokens_per_update: float | None
     peak_memory_bytes: float | None
+    memory_slope: float | None
+    memory_changes: list[MemoryChange] | None
 
 
 class UtilizationColumns(TypedDict):

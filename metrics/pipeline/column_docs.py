@@ -52,6 +52,11 @@ METRIC_MEANINGS: Final[dict[str, tuple[str, str]]] = {
     "tgs_p95": ("tokens/s/GPU", "95th percentile of the steady windows"),
     "tgs_mad": ("tokens/s/GPU", "median distance of the steady windows from their median"),
     "tgs_trimmed": ("tokens/s/GPU", "tokens over seconds of the windows between p5 and p95"),
+    "tgs_with_spikes": (
+        "tokens/s/GPU",
+        "tgs with windows that are far slower than the others for no known reason; null without",
+    ),
+    "tgs_without_spikes": ("tokens/s/GPU", "tgs without such windows"),
     "tgs_end_to_end": ("tokens/s/GPU", "from the start of training to the last step line"),
     "seconds_per_step": ("s", "time of a steady step; its unit is step_unit"),
     "seconds_per_step_low": ("s", "lower end of the 95 % interval of seconds_per_step"),
@@ -67,6 +72,16 @@ METRIC_MEANINGS: Final[dict[str, tuple[str, str]]] = {
         "tokens of an optimizer update over all GPUs, with padding; null if they vary",
     ),
     "peak_memory_bytes": ("bytes", "largest logged peak of the GPU allocator"),
+    "memory_slope": (
+        "bytes/h",
+        "lasting growth of that peak, at the time of a steady step; 0 if it does not grow",
+    ),
+    "memory_changes": (
+        "",
+        "changes of that peak inside the run, for other reasons than the tokens of a step: kind "
+        "(growth to the end, or jump), from_step, to_step, bytes_before, bytes_after; null with "
+        "fewer than 8 windows",
+    ),
     # utilisation
     "mfu": (
         "",

@@ -109,9 +109,11 @@ REINFORCEMENT_STEPS: Final = MessageKind(
 
 UNLOGGED_WORK: Final = MessageKind(
     "unlogged-work",
-    "TGS leaves out {windows}, probably unlogged evaluations or checkpoints",
+    "TGS leaves out {windows}, probably unlogged evaluations or checkpoints. With them, TGS is "
+    "{slower} (-{less:.1%})",
     "doubt",
-    when="A few windows are far slower than the rest, and no log line explains them.",
+    when="A few windows are far slower than the rest, and no log line explains them. If they "
+    "change TGS by more than 1 %, the run is not ranked.",
     fix=ORIGINAL_LOG_FIX,
 )
 LATE_START: Final = MessageKind(
@@ -124,9 +126,11 @@ LATE_START: Final = MessageKind(
 )
 COUNTED_STALLS: Final = MessageKind(
     "counted-stalls",
-    "Slow windows lower TGS by {more:.1%}: {windows}. They are stalls, or work without a log line",
+    "Slow windows lower TGS by {more:.1%}: {windows}. They are stalls, or work without a log line. "
+    "Without them, TGS is {faster}",
     "doubt",
-    when="Slow windows count in TGS, and no log line explains them.",
+    when="Slow windows count in TGS, and no log line explains them. If they take three times as "
+    "long as the others or more, the run is not ranked.",
     fix=ORIGINAL_LOG_FIX,
 )
 FEW_WINDOWS: Final = MessageKind(

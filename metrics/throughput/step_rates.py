@@ -15,9 +15,11 @@ from ..core.arrays import FloatArray
 from ..core.intervals import rate_interval
 from ..core.print_precision import digits_of
 from ..core.run_arrays import RunArrays, total
-from ..core.run_table import StepRateColumns
+from ..core.run_table import MemoryChange, StepRateColumns
+from .memory_growth import GROWTH, memory_changes
 from .windows import choose_evidence, count_steps, evidence_rounding, steady_windows
 
+SECONDS_PER_HOUR: Final = 3600.0
 MAX_BATCH_SPREAD: Final = 0.01
 """Largest relative spread of the tokens per step of a run with one batch size."""
 
@@ -43,6 +45,8 @@ def step_rates(
         "samples_per_update": None,
         "tokens_per_update": _tokens_per_update(windows, facts),
         "peak_memory_bytes": None if np.isnan(memory).all() else float(np.nanmax(memory)),
+        "memory_slope": None,
+        "memory_changes": memory_changes(windows),
     }
     counted, has_tokens = count_steps(windows), windows.has_any("tokens_per_gpu")
     evidence = choose_evidence(counted, [e for e in preferred if e != "rate" or has_tokens])
@@ -57,11 +61,26 @@ def step_rates(
     if (sure := rate_interval(spans, steady.seconds, stalls, coarse).estimate) is not None:
         columns["seconds_per_step_low"] = 1 / sure.high
         columns["seconds_per_step_high"] = 1 / sure.low
+    columns["memory_slope"] = _memory_slope(columns["memory_changes"], seconds)
     batch, every = _samples_per_update(windows, facts), _steps_per_update(windows)
     columns["samples_per_update"] = batch
     if seconds > 0 and batch is not None and every is not None:
         columns["samples_per_second"] = batch / every / seconds
     return columns
+
+
+def _memory_slope(changes: Sequence[MemoryChange] | None, seconds: float) -> float | None:
+    """Return the growth of the peak memory in bytes an hour; None if unknown.
+
+    seconds: per step
+    """
+    if changes is None or not seconds:
+        return None
+    for change in changes:
+        if change["kind"] == GROWTH:
+            hours = (change["to_step"] - change["from_step"]) * seconds / SECONDS_PER_HOUR
+            return (change["bytes_after"] - change["bytes_before"]) / hours
+    return 0.0
 
 
 def _samples_per_update(windows: RunArrays, facts: Mapping[str, Any]) -> float | None:

@@ -30,11 +30,7 @@ from . import token_counts as counts
 from .document_pairs import document_pairs
 from .end_to_end import end_to_end, rate_of_last_line
 from .few_windows import few_windows_warning
-from .outlier_warnings import (
-    counted_outliers_warning,
-    late_start_warning,
-    unlogged_work_warning,
-)
+from .outlier_warnings import find_spikes, late_start_warning, spike_columns, spikes_warning
 from .pauses import find_pauses
 from .resolved_facts import nonstandard_work
 from .speed_levels import OTHER_SPEED, drift_columns, speed_doubt, speed_levels
@@ -219,13 +215,16 @@ def _doubts_of_samples(
 ) -> list[Message]:
     """List doubts about samples/s, the rate of a run whose tokens are unknown.
 
-    They are the doubts about a TGS with one token per step.
+    They are the doubts about a TGS in which a sample is a token.
 
     row: with the columns of `_rates_of_steps`
     """
-    counted = count_steps(windows)
+    if row.get("samples_per_second") is None:
+        return []
+    samples = row["samples_per_second"] * row["seconds_per_step"]
+    counted = windows.with_values(tokens_per_gpu=np.full(windows.height, samples))
     evidence = choose_evidence(counted, run["evidence"])
-    if row.get("samples_per_second") is None or evidence is None:
+    if evidence is None:
         return []
     steady = steady_windows(counted, evidence)
     shown = {
@@ -234,6 +233,7 @@ def _doubts_of_samples(
         **_sureness(counted, steady, evidence),
         **evidences.summarise_evidence(counted, run, evidence),
         "token_warnings": [],
+        "spikes": find_spikes(counted, steady, evidence),
         "tgs_end_to_end": None,
     }
     doubts = (
@@ -279,7 +279,10 @@ def _rate_columns(
     """Return the steady rate with its interval, spread, evidence and token counts."""
     wall_s, lost = time_lost(windows, evidence, run)
     levels, drift = speed_levels(windows, evidence, facts)
+    spikes = find_spikes(windows, steady, evidence)
     return {
+        "spikes": spikes,
+        **spike_columns(spikes),
         **_rates(windows, steady, evidence, facts),
         **step_rates(windows, run["evidence"], facts),
         **_sureness(windows, steady, evidence),
@@ -471,19 +474,20 @@ def _time_warnings(
     row: dict[str, Any],
 ) -> list[Message]:
     """List doubts about the times of the steady rate, doubts of other modules first."""
+    spikes = row["spikes"]
     doubts = (
         _without_data(windows, run, evidence),
         _longer_than_stamps(windows, evidence),
         _faster_on_the_whole(row, windows, evidence),
         _long_warm_up(windows, evidence),
-        unlogged_work_warning(windows, steady, evidence),
+        None if spikes is None or spikes.counted else spikes_warning(spikes),
         late_start_warning(windows, steady, evidence),
         _printed_twice(windows, steady, evidence),
         _printed_coarsely(windows, steady, evidence, row),
         _single_micro_steps(run, evidence),
         _out_of_step(windows, steady, evidence),
         _under_a_profiler(windows, steady),
-        counted_outliers_warning(windows, steady, evidence)
+        (spikes_warning(spikes) if spikes is not None and spikes.counted else None)
         or few_windows_warning(windows, steady, evidence),
     )
     told = (doubt for doubt in doubts if doubt is not None)

@@ -330,6 +330,7 @@ def _formula(row: MetricsRow) -> str:
         f"{TOKEN_BASES[not_null(row['token_basis'])]}",
         f"       {_interval(row)}",
         f"       not in TGS: {_left_out(row)}",
+        *_spike_lines(row),
     ]
     if whole is not None:
         lines.append(f"       {whole:,.1f} end to end, {end_to_end_words(row)}")
@@ -356,6 +357,18 @@ def _formula(row: MetricsRow) -> str:
         )
         lines.append(f"HFU    {' to '.join(bounds)}{range_reason}, recompute {row['recompute']}")
     return printable("\n".join(lines)) + f"\n       formula {row['formula']}"
+
+
+def _spike_lines(row: MetricsRow) -> list[str]:
+    """Return the line of TGS with and without slow windows of unknown cause, if any."""
+    slower, faster = row["tgs_with_spikes"], row["tgs_without_spikes"]
+    if slower is None or faster is None:
+        return []
+    less = percent(1 - slower / faster)
+    return [
+        f"       {slower:,.1f} with the slow windows of unknown cause, {faster:,.1f} without them "
+        f"(-{less})"
+    ]
 
 
 def _step_lines(row: MetricsRow) -> list[str]:

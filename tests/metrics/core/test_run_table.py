@@ -41,10 +41,11 @@ String: precision recompute trainable step_unit
 Boolean: rate_excludes_data
 Int64: steps
 Float64: tokens_per_second tgs tgs_low tgs_high tgs_slots tgs_median tgs_p5 tgs_p95 tgs_mad
-Float64: tgs_trimmed tgs_end_to_end
+Float64: tgs_trimmed tgs_with_spikes tgs_without_spikes tgs_end_to_end
 Float64: seconds_per_step seconds_per_step_low seconds_per_step_high samples_per_second
-Float64: samples_per_update tokens_per_update peak_memory_bytes mfu mfu_full_attention
-Float64: mfu_conservative mfu_bf16
+Float64: samples_per_update tokens_per_update peak_memory_bytes memory_slope
+List(MemoryChange): memory_changes
+Float64: mfu mfu_full_attention mfu_conservative mfu_bf16
 Float64: mfu_bf16_full_attention hfu_low hfu_high implied
 Int64: params_total
 String: work attention_pattern
@@ -104,10 +105,11 @@ SUMMARY_COLUMNS = """
 String: run_id
 Int64: steps first_step last_step
 Float64: tgs tgs_low tgs_high tgs_slots tgs_median tgs_p5 tgs_p95 tgs_mad tgs_trimmed
-Float64: tgs_end_to_end
+Float64: tgs_with_spikes tgs_without_spikes tgs_end_to_end
 Float64: seconds_per_step seconds_per_step_low seconds_per_step_high samples_per_second
-Float64: samples_per_update tokens_per_update peak_memory_bytes tokens_per_second
-Float64: tokens_per_gpu_step
+Float64: samples_per_update tokens_per_update peak_memory_bytes memory_slope
+List(MemoryChange): memory_changes
+Float64: tokens_per_second tokens_per_gpu_step
 String: token_basis time_basis end_to_end_basis
 Float64: excluded_share
 List(String): excluded_causes
@@ -241,6 +243,13 @@ DTYPES = {
         pl.Struct(
             dict.fromkeys(("from_step", "to_step"), pl.Int64)
             | dict.fromkeys(("seconds_per_step", "share"), pl.Float64)
+        )
+    ),
+    "List(MemoryChange)": pl.List(
+        pl.Struct(
+            {"kind": pl.String}
+            | dict.fromkeys(("from_step", "to_step"), pl.Int64)
+            | dict.fromkeys(("bytes_before", "bytes_after"), pl.Float64)
         )
     ),
     "List(SlowRanks)": pl.List(
