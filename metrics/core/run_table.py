@@ -27,6 +27,19 @@ class TimeLost(TypedDict):
     share: float
 
 
+class SlowStep(TypedDict):
+    """Window that took longer than its steps usually do, and its cause.
+
+    seconds: of the window; lost_s: those beyond the steady pace
+    """
+
+    from_step: int
+    to_step: int
+    seconds: float
+    lost_s: float
+    cause: str
+
+
 class LevelPhase(TypedDict):
     """Seconds of a phase per step, at one level of speed."""
 
@@ -233,6 +246,7 @@ class RateBasisColumns(TypedDict):
     steady_from: int | None
     wall_s: float | None
     time_lost: list[TimeLost] | None
+    slowest_steps: list[SlowStep] | None
     levels: list[SpeedLevel] | None
     drift: float | None
     drift_low: float | None

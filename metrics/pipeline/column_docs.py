@@ -137,6 +137,11 @@ METRIC_MEANINGS: Final[dict[str, tuple[str, str]]] = {
     "steady_from": ("steps", "last step before the first steady window"),
     "wall_s": ("s", "wall time of the launch"),
     "time_lost": ("", "time beyond steady training: cause, windows, seconds and share"),
+    "slowest_steps": (
+        "",
+        "windows that lost most time beyond the steady pace, the longest first: from_step, "
+        "to_step, seconds, lost_s, cause",
+    ),
     "levels": (
         "",
         "lasting speeds of the run, if there are several: steps, rate, change, GPU-hours lost; "

@@ -109,8 +109,9 @@ def spike_columns(spikes: Spikes | None) -> dict[str, float]:
 def spikes_warning(spikes: Spikes | None) -> Message | None:
     """Warn of windows far slower than the others.
 
-    Those that TGS counts only if they lower it by more than 1 %. The run is not ranked if they change TGS by more
-    than 1 %, as the cause is unknown; nor if TGS includes windows of several times the usual time.
+    Those that TGS counts only if they lower it by more than 1 %. The run is not ranked if those
+    that TGS leaves out change it by more than 1 %, as the cause is unknown; nor if TGS includes
+    windows of several times the usual time.
     """
     if spikes is None:
         return None

@@ -192,7 +192,7 @@ def _rates_of_steps(
     evidence = choose_evidence(counted, run["evidence"])
     if evidence is None:
         return {**steps}
-    wall_s, lost = time_lost(windows, evidence, run)
+    times = time_lost(windows, evidence, run)
     levels, drift = speed_levels(counted, evidence, facts)
     unknown = dict.fromkeys(("tgs", "tgs_low", "tgs_high"))
     steady = steady_windows(counted, evidence)
@@ -202,8 +202,7 @@ def _rates_of_steps(
         "no_interval": _sureness(counted, steady, evidence)["no_interval"],
         "logged_samples_per_second": _claims(counted, steady)["logged_samples_per_second"],
         "logged_samples_running": run.get("running_samples_per_second"),
-        "wall_s": wall_s,
-        "time_lost": lost,
+        **times,
         "levels": levels and [level | unknown for level in levels],
         **drift_columns(drift),
         "pauses": find_pauses(windows),
@@ -277,7 +276,7 @@ def _rate_columns(
     facts: dict[str, Any],
 ) -> dict[str, Any]:
     """Return the steady rate with its interval, spread, evidence and token counts."""
-    wall_s, lost = time_lost(windows, evidence, run)
+    times = time_lost(windows, evidence, run)
     levels, drift = speed_levels(windows, evidence, facts)
     spikes = find_spikes(windows, steady, evidence)
     return {
@@ -287,8 +286,7 @@ def _rate_columns(
         **step_rates(windows, run["evidence"], facts),
         **_sureness(windows, steady, evidence),
         **_spread(windows, steady, evidence),
-        "wall_s": wall_s,
-        "time_lost": lost,
+        **times,
         "levels": levels,
         **drift_columns(drift),
         "pauses": find_pauses(windows),

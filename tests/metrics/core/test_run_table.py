@@ -62,6 +62,7 @@ String: no_interval
 Int64: steady_from
 Float64: wall_s
 List(TimeLost): time_lost
+List(SlowStep): slowest_steps
 List(SpeedLevel): levels
 Float64: drift drift_low drift_high
 List(PauseLevel): pauses
@@ -120,6 +121,7 @@ String: no_interval
 Int64: steady_from
 Float64: wall_s
 List(TimeLost): time_lost
+List(SlowStep): slowest_steps
 List(SpeedLevel): levels
 Float64: drift drift_low drift_high
 List(PauseLevel): pauses
@@ -258,6 +260,13 @@ DTYPES = {
             | dict.fromkeys(("shared", "lasting"), pl.Boolean)
             | {"steps": pl.Int64, "first_steps": pl.List(pl.Int64)}
             | dict.fromkeys(("seconds", "longest_s", "gpu_hours_lost", "share"), pl.Float64)
+        )
+    ),
+    "List(SlowStep)": pl.List(
+        pl.Struct(
+            dict.fromkeys(("from_step", "to_step"), pl.Int64)
+            | dict.fromkeys(("seconds", "lost_s"), pl.Float64)
+            | {"cause": pl.String}
         )
     ),
     "List(TimeLost)": pl.List(
