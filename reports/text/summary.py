@@ -66,6 +66,7 @@ SPEED_COLUMNS: Final[Columns] = {
     "rank": ("#", str),
     "name": ("run", str),
     "tgs": ("TGS", count),
+    "ranked_rate": ("samples/s", count),
     "interval": ("95 % interval", str),
     "doubts": ("doubt", first_doubt),
     "relative_tgs": ("relative\nto best", percent),
@@ -96,11 +97,18 @@ def _cost_columns(of: pl.DataFrame) -> Columns:
         "gpu_hours_per_billion_tokens_end_to_end": ("GPU-h\nend to end", decimal),
         "cost_per_billion_tokens": (f"cost at\n{price} / GPU-h", "{:,.2f}".format),
         "tgs_at_equal_flops": ("TGS at equal\nFLOPs/token", count),
+        "seconds_per_step": ("s a\nstep", "{:.3g}".format),
+        "tokens_per_update": ("tokens per\nupdate", count),
+        "peak_memory_bytes": ("peak\nGiB", lambda memory: f"{memory / GIB:.1f}"),
         "loss_at_equal_tokens": (
-            f"loss at\n{tokens[0] if tokens else 0:,.0f} tokens",
+            f"loss at\n{f'{tokens[0]:,.0f} tokens' if tokens else 'equal steps'}",
             "{:#.4g}".format,
         ),
     }
+
+
+DROPPABLE_COST_COLUMNS: Final = ("peak_memory_bytes", "tokens_per_update", "seconds_per_step")
+"""Columns that a narrow terminal omits, in this order."""
 
 
 def _filled(columns: Columns, of: pl.DataFrame) -> Columns:
@@ -110,6 +118,8 @@ def _filled(columns: Columns, of: pl.DataFrame) -> Columns:
         empty.add("doubts")
     if of["logged_tflops"].null_count() < of.height:
         empty.add("logged_mfu")
+    if of["tgs"].null_count() < of.height:
+        empty.add("ranked_rate")
     if of.height == 1:
         empty |= {"rank", "relative_tgs", "logged_rank"}
     if (of["repeats"] == 1).all():
@@ -197,7 +207,12 @@ def comparison_frames(
             render_frame(
                 shown, output, _filled(SPEED_COLUMNS, shown), droppable=DROPPABLE_SPEED_COLUMNS
             ),
-            render_frame(shown, output, _filled(_cost_columns(shown), shown)),
+            render_frame(
+                shown,
+                output,
+                _filled(_cost_columns(shown), shown),
+                droppable=DROPPABLE_COST_COLUMNS,
+            ),
         ]
     return tables
 
@@ -205,7 +220,7 @@ def comparison_frames(
 def _with_ratios(of: pl.DataFrame) -> pl.DataFrame:
     """Add `interval` as text, and `overstated`: logged TFLOP/s over ours, if logged."""
     low, high = (
-        pl.col(c).map_elements(count, return_dtype=pl.String) for c in ("tgs_low", "tgs_high")
+        pl.col(c).map_elements(count, return_dtype=pl.String) for c in ("ranked_low", "ranked_high")
     )
     return of.with_columns(
         interval=pl.format("{} to {}", low, high),
@@ -334,6 +349,7 @@ def _formula(row: MetricsRow) -> str:
         f"{TOKEN_BASES[not_null(row['token_basis'])]}",
         f"       {_interval(row)}",
         f"       not in TGS: {_left_out(row)}",
+        *_spike_lines(row),
     ]
     if whole is not None:
         lines.append(f"       {whole:,.1f} end to end, {end_to_end_words(row)}")
@@ -362,14 +378,28 @@ def _formula(row: MetricsRow) -> str:
     return printable("\n".join(lines)) + f"\n       formula {row['formula']}"
 
 
+def _spike_lines(row: MetricsRow) -> list[str]:
+    """Return the line of TGS with and without slow windows of unknown cause, if any."""
+    slower, faster = row["tgs_with_spikes"], row["tgs_without_spikes"]
+    if slower is None or faster is None:
+        return []
+    less = percent(1 - slower / faster)
+    return [
+        f"       {slower:,.1f} with the slow windows of unknown cause, {faster:,.1f} without them "
+        f"(-{less})"
+    ]
+
+
 def _step_lines(row: MetricsRow) -> list[str]:
     """Return the line of the rates that need no tokens; no line if unknown."""
     unit = "micro-step" if row["step_unit"] == "micro_step" else "step"
     seconds, samples = row["seconds_per_step"], row["samples_per_second"]
+    batch = row["samples_per_update"]
     tokens, memory = row["tokens_per_update"], row["peak_memory_bytes"]
     told = [
         *([f"{seconds_text(seconds)} a {unit}"] if seconds is not None else []),
         *([f"{decimal(samples)} samples/s over all GPUs"] if samples is not None else []),
+        *([f"{batch:,.0f} samples per optimizer update"] if batch is not None else []),
         *([f"{tokens:,.0f} tokens per optimizer update"] if tokens is not None else []),
         *([f"peak memory {memory / GIB:.1f} GiB"] if memory is not None else []),
     ]
@@ -485,6 +515,8 @@ def _samples_claim(row: MetricsRow) -> list[str]:
     ours = ""
     if row["tgs"] and row["gpus"] and row["seq_len"] and row["token_basis"] in ("slots", "packed"):
         ours = f"; ours {row['tgs'] * row['gpus'] / row['seq_len']:,.4g} (TGS x GPUs / seq_len)"
+    elif row["samples_per_second"] is not None:
+        ours = f"; ours {row['samples_per_second']:,.4g} (global batch / time of a steady step)"
     return [f"  logged samples/s {', '.join(told)}{ours}"]
 
 

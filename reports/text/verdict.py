@@ -17,6 +17,7 @@ from fairmfu.metrics.compare.comparability import (
     COLUMN_LABELS,
     REPEAT_KEY_COLUMNS,
     STATED_BY_SOME,
+    TOKEN_UNIT,
     PairVerdict,
     compare_pair,
 )
@@ -28,11 +29,13 @@ from fairmfu.metrics.compare.repeated_runs import (
     comparison_sides,
     speed_ratio,
 )
-from fairmfu.metrics.core.run_table import not_null
+from fairmfu.metrics.core.run_table import not_null, value_of
 from fairmfu.metrics.diagnosis.phase_gap import REST, phase_gap
+from fairmfu.metrics.throughput.throughput import explain_missing_rate
 
 from .claims_text import (
     MIN_CAUSE_EFFECT,
+    RATE_FIGURES,
     Claims,
     group_claims,
     join_words,
@@ -41,7 +44,7 @@ from .claims_text import (
 )
 from .run_narrative import phase_label, step_seconds
 from .runs_table import unique_names
-from .tabular import percent
+from .tabular import count, percent
 
 MAX_EQUAL_DIFFERENCE: Final = 0.005
 """Largest distance from 1 of a whole interval to call sides equally fast."""
@@ -55,6 +58,22 @@ MAX_NAMED_RUNS: Final = 3
 """Most runs named in a sentence; the table has the rest."""
 
 SET_COMMAND: Final = "fairmfu set RUN NAME=VALUE"
+
+FACT_WORDS: Final = {
+    "seq_len": "no sequence length",
+    "gpus": "no number of GPUs",
+    "packed": "no packing of samples",
+}
+"""Missing facts of a token count, in words, the most telling first."""
+
+ASSUMED_EQUAL: Final = {
+    "model": "model",
+    "seq_len": "sequence length",
+    "gpus": "GPUs",
+    "device": "accelerator",
+    "precision": "precision",
+}
+"""Columns that a rank by samples/s assumes to be equal where they are unknown, with labels."""
 
 MIN_LOGGED_SPREAD: Final = 0.02
 """Smallest difference of logged figures to mention."""
@@ -265,7 +284,26 @@ class _Speaker:
         parts += [self._tied(tied)] if tied else []
         parts += [self._slower(slower, after=bool(parts))] if slower else []
         parts += map(self.style.aside, self._unknown(unsure))
-        return "; ".join(parts) + "." + self._losses_apart()
+        return "; ".join(parts) + "." + self._basis() + self._losses_apart()
+
+    def _basis(self) -> str:
+        """Return sentences on the rate that ranks, where it is not TGS."""
+        if self.best.unit == TOKEN_UNIT:
+            return ""
+        lacks = [name for row in self.group for name in explain_missing_rate(row)[1]]
+        fact = next((FACT_WORDS[name] for name in FACT_WORDS if name in lacks), "no token count")
+        several = len(self.group) > 2  # noqa: PLR2004 - a pair
+        batch = not_null(self.group[0]["samples_per_update"])
+        text = (
+            f" Ranked by samples/s, because the logs state {fact}; {'all' if several else 'both'} "
+            f"have a global batch of {batch:,.0f}."
+        )
+        first = self.group[0]
+        unknown = [label for n, label in ASSUMED_EQUAL.items() if value_of(first, n) is None]
+        if unknown:
+            text += f" It assumes equal {join_words(unknown)}, which the logs do not state."
+        text += " Their losses agree at equal steps."
+        return self.style.aside(self.style.plain(text))
 
     def _losses_apart(self) -> str:
         """Return a doubt to put beside the claim: a run that trains less can be faster."""
@@ -301,7 +339,7 @@ class _Speaker:
                 f"{self._all(self.sides)} are {self.style.strong(f'within {_small(apart)}')}: "
                 f"{self._rate(self.best)}{self._printed(self.sides)}; {why}."
             )
-        told = ["the tokens/s/GPU", *["those"] * (MAX_NAMED_RUNS - 1)]
+        told = [f"the {self.best.unit}", *["those"] * (MAX_NAMED_RUNS - 1)]
         times = [
             f"{found.ratio:.2f}x {the} of {self._side(side)}"
             for the, side, found in zip(told, self.others, self.gaps, strict=False)
@@ -333,8 +371,9 @@ class _Speaker:
         )
 
     def _slower(self, slower: Sequence[tuple[ComparisonSide, SpeedRatio]], *, after: bool) -> str:
+        per_gpu = " per GPU" if self.best.unit == TOKEN_UNIT else ""
         gains = [
-            self._gain(side, found, " per GPU" if place == 0 else "")
+            self._gain(side, found, per_gpu if place == 0 else "")
             for place, (side, found) in enumerate(slower[:MAX_NAMED_RUNS])
         ]
         rest = len(slower) - MAX_NAMED_RUNS
@@ -351,9 +390,11 @@ class _Speaker:
 
     def _logs_said(self) -> str:
         """Return the logs' verdict on the best side, and why it differs from ours."""
-        return self.style.aside(f"; {self._of_the_logs()}")
+        return self.style.aside(f"; {told}") if (told := self._of_the_logs()) else ""
 
     def _of_the_logs(self) -> str:
+        if self.best.unit != TOKEN_UNIT:  # a note shows the logged samples/s
+            return ""
         pair_only = len(self.sides) == 2  # noqa: PLR2004
         found = group_claims(self.group)
         if not pair_only and found is not None and found.spread > MIN_LOGGED_SPREAD:
@@ -387,7 +428,7 @@ class _Speaker:
     def _rate(self, side: ComparisonSide) -> str:
         mfu = side.mfu
         told = "" if mfu is None else f", MFU {mfu:.1%} (exact attention)".replace("%", " %")
-        return f"{side.tgs:,.0f} tokens/s/GPU{told}"
+        return f"{count(side.rate)} {side.unit}{told}"
 
     def _side(self, side: ComparisonSide) -> str:
         """Return the name of a run; of a setup, the framework and the number of runs."""
@@ -473,7 +514,7 @@ class _Speaker:
 
         Runs of a group share all inputs of MFU, so none of them has an MFU.
         """
-        if any(row["mfu"] is not None for row in self.group):
+        if self.best.unit != TOKEN_UNIT or any(row["mfu"] is not None for row in self.group):
             return ""
         lacks = list(dict.fromkeys(name for row in self.group for name in row["missing"]))
         if not lacks:
@@ -496,7 +537,7 @@ class _Speaker:
         text = f"Logged: {found.text_of(found.values)}{found.unit}. "
         ours = [value for value in found.ours if value is not None]
         if len(ours) == len(found.ours):
-            by = "" if found.figure == "logged_tgs" else " (exact attention)"
+            by = "" if found.figure in RATE_FIGURES else " (exact attention)"
             text += f"Ours{by}: {found.text_of(ours)}{found.unit}. "
         silent = len(self.group) - len(found.rows)
         if silent:
@@ -507,7 +548,7 @@ class _Speaker:
     def _misled(self, claims: Claims) -> str:
         """Return the wrong verdict that the logs alone suggest, if any, and why."""
         first, last = claims.extremes
-        ours_apart = not_null(first["tgs"]) / not_null(last["tgs"])
+        ours_apart = not_null(first["ranked_rate"]) / not_null(last["ranked_rate"])
         right = bool(first["tied_with_best"]) and last["tied_with_best"] is False
         right |= abs((1 + claims.spread) / ours_apart - 1) < MIN_CAUSE_EFFECT
         order = [
@@ -544,7 +585,9 @@ class _Speaker:
         losses = [f"{row['loss_at_equal_tokens']:#.4g}" for row in there]
         named = [f"{self.style.name(row)} {loss}" for row, loss in zip(there, losses, strict=True)]
         told = f"{losses[0]} each" if len(set(losses)) == 1 else ", ".join(_some(named))
-        text = f"Loss at {there[0]['equal_tokens']:,.0f} tokens: {told}"
+        tokens = there[0]["equal_tokens"]
+        when = "equal steps" if tokens is None else f"{tokens:,.0f} tokens"
+        text = f"Loss at {when}: {told}"
         apart = [row for row in there if not row["same_loss"]]
         if not apart:
             return f"{text}. Equal within their noise."
@@ -560,9 +603,9 @@ class _Speaker:
 
         At steady speed.
         """
-        if not self.others:
+        if not self.others or self.best.unit != TOKEN_UNIT:
             return ""
-        hours = [_hours(1e9 / side.tgs / 3600) for side in self.sides]
+        hours = [_hours(1e9 / side.rate / 3600) for side in self.sides]
         text = f"1 billion tokens cost {_few(hours, ' GPU-hours')} at steady speed"
         price = self.group[0]["price_per_gpu_hour"]
         if price is not None:

@@ -152,3 +152,13 @@ def test_the_noise_of_a_long_series_is_estimated(alike: float) -> None:
     assert noise.standard_error(100) == pytest.approx(
         noise.innovation / (1 - noise.autocorrelation) / 10
     )
+
+
+@pytest.mark.parametrize("alike", [0.0, 0.6, 0.95])
+def test_a_long_series_has_levels_too(alike: float) -> None:
+    """More than MAX_POINTS are searched in means, of which one level may be left."""
+    for seed in range(TRIES):
+        values = series(seed, 1_001 + 337 * seed, alike=alike)
+        values[:8] += 0.05  # a short stretch, which the means hide
+        levels = find_levels(values, LEAST).levels
+        assert (levels[0].first, levels[-1].last) == (0, len(values) - 1)
