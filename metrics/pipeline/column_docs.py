@@ -72,6 +72,16 @@ METRIC_MEANINGS: Final[dict[str, tuple[str, str]]] = {
         "tokens of an optimizer update over all GPUs, with padding; null if they vary",
     ),
     "peak_memory_bytes": ("bytes", "largest logged peak of the GPU allocator"),
+    "memory_slope": (
+        "bytes/h",
+        "lasting growth of that peak, at the time of a steady step; 0 if it does not grow",
+    ),
+    "memory_changes": (
+        "",
+        "changes of that peak inside the run, for other reasons than the tokens of a step: kind "
+        "(growth to the end, or jump), from_step, to_step, bytes_before, bytes_after; null with "
+        "fewer than 8 windows",
+    ),
     "startup_s": (
         "s",
         "from the first time stamp to the first step line, without the usual time of its steps",
@@ -85,16 +95,6 @@ METRIC_MEANINGS: Final[dict[str, tuple[str, str]]] = {
         "",
         "median losses at fixed counts: unit (tokens over all GPUs, or steps), count (powers of 2 "
         "and one between), loss",
-    ),
-    "memory_slope": (
-        "bytes/h",
-        "lasting growth of that peak, at the time of a steady step; 0 if it does not grow",
-    ),
-    "memory_changes": (
-        "",
-        "changes of that peak inside the run, for other reasons than the tokens of a step: kind "
-        "(growth to the end, or jump), from_step, to_step, bytes_before, bytes_after; null with "
-        "fewer than 8 windows",
     ),
     # utilisation
     "mfu": (
