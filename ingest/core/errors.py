@@ -20,7 +20,7 @@ import errno
 import hashlib
 import os
 import traceback
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Generic, TypeVar
 
@@ -94,8 +94,8 @@ class ClusterError(FairmfuError):
     """The machines that read files fail. No file is to blame, so the command ends."""
 
 
-ErrorT_co = TypeVar("ErrorT_co", bound=FairmfuError, covariant=True)
-MadeErrorT = TypeVar("MadeErrorT", bound=FairmfuError)
+ErrorT_co = TypeVar("ErrorT_co", bound=Exception, covariant=True)
+MadeErrorT = TypeVar("MadeErrorT", bound=Exception)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,22 +103,28 @@ class NoteKind:
     """Template of a text about a file, a store or a command.
 
     identifier: stays when the words change
-    text: a template for `str.format`: conclusion, reason, remedy
+    text: a template for `str.format`: conclusion, place, reason
     when: the situation, for docs/reference/messages.md
+    fix: a template of the remedy, shown after "Fix: "; empty if there is none
     """
 
     identifier: str
     text: str
     when: str
+    fix: str = field(default="", kw_only=True)
 
     def words(self, **fields: object) -> str:
-        """Return the text with these fields."""
-        return self.text.format(**fields)
+        """Return the text and the remedy with these fields."""
+        text, fix = self.text.format(**fields), self.fix.format(**fields)
+        return f"{text} Fix: {fix}" if fix else text
 
 
 @dataclass(frozen=True, slots=True)
 class ErrorKind(NoteKind, Generic[ErrorT_co]):
-    """Template of an error. error: class of the error."""
+    """Template of an error.
+
+    error: class of the error: of FairmfuError, or of click in the command line
+    """
 
     error: type[ErrorT_co]
 
@@ -129,7 +135,7 @@ class ErrorKind(NoteKind, Generic[ErrorT_co]):
     def made(self, error_type: type[MadeErrorT], **fields: object) -> MadeErrorT:
         """Return the error with these fields, as a given class."""
         error = error_type(self.words(**fields))
-        error.kind = self.identifier
+        vars(error)["kind"] = self.identifier
         return error
 
 
