@@ -197,10 +197,10 @@ class TestWhatSurroundsIt:
         shutil.rmtree(logs)
         found = nightly()
         assert found.exit_code == 1
-        assert f"none of the sources could be read. {logs}: no such file or folder" in found.stderr
+        assert f"None of the sources could be read. {logs}: no such file or folder" in found.stderr
         assert (tmp_path / "out" / "index.html").read_text() == good
         status = (tmp_path / "out" / "status.js").read_text()
-        assert "none of the sources could be read" in status
+        assert "None of the sources could be read" in status
         logs.mkdir()
         write_nights(logs, range(1, 2), Plan(seed=1))
         assert nightly().exit_code == 0
@@ -534,7 +534,7 @@ class TestWhatSurroundsIt:
     @pytest.mark.parametrize(
         ("options", "words"),
         [
-            (["--threshold", "3"], "--threshold must be a fraction below 1, such as 0.03 or 3%."),
+            (["--threshold", "3"], "--threshold must be a fraction below 1. Fix: write 0.03"),
             (["--series-by", "model,gpu"], "metrics has no column 'gpu'."),
             (["--store", "a", "--out", "a"], "--store and --out are the same folder."),
             (["--config", "nowhere.toml"], "does not exist"),
@@ -567,7 +567,7 @@ class TestWhatSurroundsIt:
     def test_nothing_to_read_is_a_question_of_usage(self, tmp_path: Path) -> None:
         found = CliRunner().invoke(main, ["nightly", "--store", str(tmp_path / "s")])
         assert found.exit_code == 2
-        assert "Give at least one PATH, or `sources` in fairmfu.toml." in found.stderr
+        assert "Fix: give at least one PATH, or sources in fairmfu.toml" in found.stderr
 
 
 WITHOUT_PAGES = """
