@@ -142,22 +142,22 @@ class ErrorKind(NoteKind, Generic[ErrorT_co]):
 def install_hint(extra: str) -> str:
     """Return the commands that install an extra of the package."""
     uv, pip = f"uv tool install '.[{extra}]'", f"pip install '.[{extra}]'"
-    return f"Install it in your clone of fairmfu: {uv} or {pip}."
+    return f"install it in your clone of fairmfu: {uv} or {pip}"
 
 
 def explain_write_error(error: Exception, option: str) -> tuple[str, str]:
-    """Return the reason of a failed write, and a sentence with the remedy.
+    """Return the reason of a failed write, and the remedy, both without a full stop.
 
     error: of the system, or of a library that quotes the system. option: the option that names
     another folder.
     """
     if _is_one_of(DISK_FULL_ERRNOS, error):
-        return "the disk is full", "Free some space and run it again."
+        return "the disk is full", "free some space and run it again"
     why = getattr(error, "strerror", None) or str(error) or type(error).__name__
     reason = f"cannot be written to ({why.splitlines()[0]})"
     if _is_one_of(PERMISSION_ERRNOS, error):
-        return reason, f"Give another {option}, or get write permission."
-    return reason, "Run it again; if that fails too, check the disk."
+        return reason, f"give another {option}, or get write permission"
+    return reason, "run it again; if that fails too, check the disk"
 
 
 def explain_read_error(error: OSError) -> str:
@@ -167,7 +167,7 @@ def explain_read_error(error: OSError) -> str:
     """
     why = f"{error.strerror or error}."
     if error.errno in PERMISSION_ERRNOS and error.strerror == os.strerror(error.errno):
-        return f"{why} Get read permission; ls -ld shows the owner."
+        return f"{why} Fix: get read permission; ls -ld shows the owner"
     return why
 
 

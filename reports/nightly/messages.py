@@ -43,7 +43,8 @@ NO_KNOWN_LOG: Final = ErrorKind(
 )
 NIGHT_NOT_WRITTEN: Final = ErrorKind(
     "night-not-written",
-    "{out}: {why}; the last good report is unchanged. {remedy}",
+    "{out}: {why}; the last good report is unchanged.",
     "The reports of a night cannot be written: a full disk, or no permission.",
     FairmfuError,
+    fix="{remedy}",
 )

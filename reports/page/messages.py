@@ -73,7 +73,8 @@ UNKNOWN_REPORT_SUFFIX: Final = ErrorKind(
 )
 FILE_NOT_WRITABLE: Final = ErrorKind(
     "file-not-writable",
-    "{out}: {why}. An earlier file there is unchanged. {remedy}",
+    "{out}: {why}. An earlier file there is unchanged.",
     "A report or a chart cannot be written: a full disk, or no permission.",
     FairmfuError,
+    fix="{remedy}",
 )

@@ -13,10 +13,11 @@ TRACEBACK_VARIABLE: Final = "FAIRMFU_TRACEBACK"
 
 FAIRMFU_FAILED: Final = ErrorKind(
     "fairmfu-failed",
-    "fairmfu itself failed: {fault}. Please report this with the text in brackets. For a "
-    f"traceback, set {TRACEBACK_VARIABLE}=1 and run the command again.",
+    "fairmfu itself failed: {fault}.",
     "A command fails for a reason that fairmfu does not expect: a fault of fairmfu.",
     click.ClickException,
+    fix="report this with the text in brackets; for a traceback, set "
+    f"{TRACEBACK_VARIABLE}=1 and run the command again",
 )
 FILE_FAILED: Final = ErrorKind(
     "file-failed",
@@ -153,9 +154,10 @@ NO_SOURCE_READ: Final = ErrorKind(
 )
 EXPORT_NOT_WRITABLE: Final = ErrorKind(
     "export-not-writable",
-    "{path}: {why}. {remedy}",
+    "{path}: {why}.",
     "An export cannot be written: a full disk, or no permission.",
     click.ClickException,
+    fix="{remedy}",
 )
 STORE_PROBLEMS: Final = ErrorKind(
     "store-problems",
@@ -178,7 +180,8 @@ UNKNOWN_LOGGED_FORMULA: Final = ErrorKind(
 )
 RAY_MISSING: Final = ErrorKind(
     "ray-missing",
-    "--engine ray needs Ray, which is not installed. {hint}",
+    "--engine ray needs Ray, which is not installed.",
     "Ray is asked for, and not installed.",
     click.ClickException,
+    fix="{hint}",
 )

@@ -13,9 +13,10 @@ class NotExportedError(FairmfuError):
 
 TRACKER_MISSING: Final = ErrorKind(
     "tracker-missing",
-    "--to {tracker} needs the package {package}, which is not installed. {hint}",
+    "--to {tracker} needs the package {package}, which is not installed.",
     "The package of a tracker is not installed.",
     NotExportedError,
+    fix="{hint}",
 )
 EXPORT_EXISTS: Final = ErrorKind(
     "export-exists",

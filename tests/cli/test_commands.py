@@ -428,6 +428,6 @@ def test_a_pattern_for_all_reads_no_store_as_a_log(store: Path, tmp_path: Path) 
 def test_an_interval_is_asked_to_be_cast(store: Path) -> None:
     result = run("query", "select max(logged_at) - min(logged_at) from steps", "--store", store)
     assert result.exit_code == 1
-    assert "Cast it" in result.stderr
+    assert "cast it" in result.stderr
     cast = "select epoch(max(logged_at) - min(logged_at)) from steps"
     assert run("query", cast, "--store", store).exit_code == 0

@@ -190,7 +190,7 @@ def test_a_log_that_may_not_be_read_harms_no_other(
     monkeypatch.setattr(Path, "open", refuse)
     first, second = ingest(closed, good)
     assert (first.status, second.status) == ("failed", "read")
-    why = "cannot be read: Permission denied. Get read permission; ls -ld shows the owner."
+    why = "cannot be read: Permission denied. Fix: get read permission; ls -ld shows the owner"
     assert first.message == f"{closed}: {why}"
 
 
