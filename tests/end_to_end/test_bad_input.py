@@ -448,7 +448,7 @@ def test_strict_refuses_a_log_with_an_unread_line(good: Path, ingest: Ingest, st
     (outcome,) = ingest(good, strict=True)
     assert outcome.status == "failed"
     assert outcome.message.startswith(f"{good}:4: looks like a step of torchtitan")
-    assert "without --strict the rest is read" in outcome.message
+    assert "omit --strict to read the rest" in outcome.message
     assert store.known_sources() == {}
 
 
