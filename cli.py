@@ -22,6 +22,8 @@ import click
 from click.core import ParameterSource
 from click.shell_completion import CompletionItem, get_completion_class
 
+from fairmfu.reports.text import messages
+
 if TYPE_CHECKING:
     import polars as pl
 
@@ -45,13 +47,6 @@ CONTEXT_SETTINGS = {
     "auto_envvar_prefix": "FAIRMFU",
     "max_content_width": 100,
 }
-TRACEBACK_VARIABLE = "FAIRMFU_TRACEBACK"
-"""Variable that makes a fault of fairmfu print its traceback."""
-
-FAULT_NOTE = (
-    "fairmfu itself failed: %s. Please report this with the text in brackets. For a traceback, "
-    f"set {TRACEBACK_VARIABLE}=1 and run the command again."
-)
 EXIT_UNREAD_SOURCE = 4
 NIGHT_EXIT_MEANINGS = {
     0: "no failed or missing job, no new regression",
@@ -69,7 +64,7 @@ class _Path(click.Path):
 
     def convert(self, value: Any, param: Any, ctx: Any) -> Any:  # noqa: ANN401 - click's signature
         if value == "":
-            self.fail("the path is empty. For the current folder, give '.'.", param, ctx)
+            raise messages.EMPTY_PATH()  # noqa: RSE102 - a kind
         return super().convert(value, param, ctx)
 
 
@@ -79,7 +74,7 @@ class _Finite(click.FloatRange):
     def convert(self, value: Any, param: Any, ctx: Any) -> Any:  # noqa: ANN401 - click's signature
         number = super().convert(value, param, ctx)
         if not isfinite(number):
-            self.fail(f"{value} is not a finite number.", param, ctx)
+            raise messages.NOT_FINITE(value=value)
         return number
 
 
@@ -294,11 +289,12 @@ def price_option(command: Command) -> Command:
 
 def _price(_context: click.Context, _parameter: click.Parameter, text: str | None) -> Price | None:
     from fairmfu.metrics.compare.cost import price
+    from fairmfu.metrics.compare.messages import NOT_A_PRICE, PriceError
 
     try:
         return None if text is None else price(text)
-    except ValueError as error:
-        raise click.BadParameter(str(error)) from error
+    except PriceError as error:
+        raise NOT_A_PRICE.made(click.BadParameter, text=text) from error
 
 
 def _allowed(
@@ -309,7 +305,7 @@ def _allowed(
 
     share = None if text is None else parse_fraction(text)
     if text is not None and share is None:
-        raise click.BadParameter("must be a fraction below 1, such as 0.02 or 2%.")
+        raise messages.NOT_A_FRACTION(option="--fail-below")
     return share
 
 
@@ -324,6 +320,14 @@ class _Command(click.Command):
     def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         self.help = (self.help or "").replace("\\b\n", "\b\n")
         super().format_help_text(ctx, formatter)
+
+
+class _Failure(click.ClickException):
+    """Error that ends a command. kind: identifier of its ErrorKind."""
+
+    def __init__(self, message: str, kind: str) -> None:
+        super().__init__(message)
+        self.kind = kind
 
 
 class _Group(click.Group):
@@ -374,16 +378,17 @@ class _Group(click.Group):
             error.message = _printable(error.message)  # type: ignore[misc]
             raise
         except FairmfuError as error:
-            raise click.ClickException(_printable(str(error))) from error
+            raise _Failure(_printable(str(error)), error.kind) from error
         except OSError as error:
             if error.filename is None:  # no file of the user's: a pipe that was closed
                 raise
-            words = _printable(f"{error.filename}: {explain_read_error(error)}")
-            raise click.ClickException(words) from error
+            path, why = _printable(str(error.filename)), _printable(explain_read_error(error))
+            raise messages.FILE_FAILED(path=path, why=why) from error
         except BaseException as error:  # a panic of Polars is no Exception
-            if TRACEBACK_VARIABLE in os.environ:
+            if messages.TRACEBACK_VARIABLE in os.environ:
                 raise
-            raise click.ClickException(_printable(FAULT_NOTE % describe_fault(error))) from error
+            fault = _printable(describe_fault(error))
+            raise messages.FAIRMFU_FAILED(fault=fault) from error
 
 
 def _printable(text: str) -> str:
@@ -604,7 +609,7 @@ def _conclude(outcomes: Iterable[Outcome]) -> None:
     counted = ", ".join(f"{counts[key]:,} {word}" for key, word in words.items() if key in counts)
     click.echo(counted, err=True)
     if not counts["read"] + counts["known"] + counts["unchanged"]:
-        raise click.ClickException("no source could be read.")
+        raise messages.NO_SOURCE_READ()  # noqa: RSE102 - a kind
     if counts["failed"]:
         sys.exit(EXIT_UNREAD_SOURCE)
 
@@ -637,7 +642,7 @@ def set_facts(arguments: tuple[str, ...], store: Path) -> None:
     given = [a for a in arguments if "=" in a]
     facts = facts_from_flags(given, "fairmfu set", allow_removal=True)
     if not names or not facts:
-        raise click.UsageError("Give at least one run and one NAME=VALUE.")
+        raise messages.SET_WITHOUT_FACT()  # noqa: RSE102 - a kind
     opened = _open(store)
     chosen = choose(opened.table("runs"), *names)
     _check_names(facts)
@@ -714,7 +719,7 @@ def compare(
     result = None if allowed is None else found.gate(allowed)
     if allowed is not None and result is None:
         many = f"The names given have {found.ranked.height:,}." if names else "No name is given."
-        raise click.UsageError(f"--fail-below needs two runs: base, then head. {many}")
+        raise messages.GATE_NEEDS_TWO(given=many)
     if output in ("json", "csv"):
         click.echo(render_frame(found.table, output))
     elif output == "markdown":
@@ -882,11 +887,11 @@ def chart(  # noqa: PLR0913, PLR0917 - each is an argument of the command
         from fairmfu.reports.page.chart_export import listing
 
         if name is not None or out is not None:
-            raise click.UsageError("--list accepts neither NAME nor --out.")
+            raise messages.LIST_WITH_NAME()  # noqa: RSE102 - a kind
         click.echo(listing())
         return
     if name is None:
-        raise click.UsageError("Give the NAME of a chart. List them with: fairmfu chart --list")
+        raise messages.CHART_NAME_MISSING()  # noqa: RSE102 - a kind
     from fairmfu.reports.charts import render_process
 
     render_process.start_drawing(out.suffix if out else "svg")
@@ -957,7 +962,7 @@ def export(  # noqa: PLR0913 - each is an argument of the command
     from fairmfu.reports.trackers.tracker_record import redact_records, tracker_records
 
     if tracker == "tensorboard" and experiment is not None:
-        raise click.UsageError("--experiment does not apply to TensorBoard. Remove it.")
+        raise messages.EXPERIMENT_OF_TENSORBOARD()  # noqa: RSE102 - a kind
     tables = _open(store).tables()
     analysis = _analysis_of(tables)
     chosen = choose(analysis.metrics, *names)
@@ -974,7 +979,7 @@ def export(  # noqa: PLR0913 - each is an argument of the command
         ):
             _say(f"{run.name}: {run.series.height:,} steps, {len(run.tags)} series: {place}")
     except OSError as error:
-        raise click.ClickException(_not_written(error, out)) from error
+        raise _not_written(error, out) from error
     _say(f"Open: {trackers.TRACKERS[tracker].open_command.format(out=out)}")
     _end(failed)
 
@@ -1220,7 +1225,7 @@ def doctor(store: Path) -> None:
         click.echo(_printable(f"{kind}: {one.what}. {one.remedy}."))
     harm = sum(one.is_harmful for one in found)
     if harm:
-        raise click.ClickException(f"{store}: {count_noun(harm, 'problem')} found.")
+        raise messages.STORE_PROBLEMS(store=store, count=count_noun(harm, "problem"))
     click.echo(f"{store}: no problems found.")
 
 
@@ -1329,24 +1334,21 @@ def flops_command(model: str, output: str, *, against_others: bool, **options: A
     MODEL is a name that `fairmfu models` lists, or the path of a Hugging Face config.json.
     """
     if options["gpus"] and not options["tokens"]:
-        raise click.UsageError("--gpus needs --time-for.")
+        raise messages.GPUS_WITHOUT_TIME()  # noqa: RSE102 - a kind
     if options["recompute"] and not options["accelerator"] and not against_others:
-        raise click.UsageError("--recompute gives an HFU, which needs --accelerator.")
+        raise messages.RECOMPUTE_WITHOUT_ACCELERATOR()  # noqa: RSE102 - a kind
     from fairmfu.ingest.facts.facts import read_model_config
     from fairmfu.metrics import answer, ask
     from fairmfu.metrics.pipeline.calculator import compare_with_other_tools
     from fairmfu.reports.text.calculator_text import show_answer, show_other_tools
 
-    try:
-        given = Path(model)
-        named = read_model_config(given) if given.suffix == ".json" or given.is_file() else model
-        question = ask(named, **options, overlay=_overlay())
-        if against_others:
-            click.echo(show_other_tools(question, compare_with_other_tools(question), output))
-        else:
-            click.echo(show_answer(answer(question), output))
-    except ValueError as error:
-        raise click.ClickException(str(error)) from error
+    given = Path(model)
+    named = read_model_config(given) if given.suffix == ".json" or given.is_file() else model
+    question = ask(named, **options, overlay=_overlay())
+    if against_others:
+        click.echo(show_other_tools(question, compare_with_other_tools(question), output))
+    else:
+        click.echo(show_answer(answer(question), output))
 
 
 @main.command()
@@ -1398,7 +1400,7 @@ def formats(log: Path | None, checked: str | None, output: str, *, eras: bool) -
         _check_format(every, checked, log, output)
         return
     if log is not None:
-        raise click.UsageError("LOG needs --check NAME or --check FILE.toml.")
+        raise messages.LOG_WITHOUT_CHECK()  # noqa: RSE102 - a kind
     rows = [
         {
             "format": f.name,
@@ -1429,7 +1431,7 @@ def _check_format(every: FormatCatalog, word: str, log: Path | None, output: str
     result = check_format(log_format, log, extends)
     click.echo(show_check({"log_format": name, "log": str(log), **asdict(result)}, output))
     if not result.matched:
-        raise click.ClickException(f"{log}: no line matches {name}.")
+        raise messages.NO_LINE_MATCHES(log=log, name=name)
 
 
 @main.command()
@@ -1473,7 +1475,7 @@ def completion(shell: str) -> None:
     """
     script = get_completion_class(shell)
     if script is None:
-        raise click.UsageError(f"There is no completion for {shell}.")
+        raise messages.UNKNOWN_SHELL(shell=shell)
     click.echo(script(main, {}, "fairmfu", "_FAIRMFU_COMPLETE").source())
 
 
@@ -1490,10 +1492,7 @@ def _check_names(facts: Sequence[dict[str, Any]]) -> None:
         from fairmfu.metrics.audit.formula_checks import ERAS_BY_NAME
 
         if given["logged_formula"] not in ERAS_BY_NAME:
-            raise click.ClickException(
-                f"logged_formula={given['logged_formula']!r} is not a known formula. List them "
-                "with: fairmfu formats --eras"
-            )
+            raise messages.UNKNOWN_LOGGED_FORMULA(name=given["logged_formula"])
     if {"model", "accelerator"} & given.keys():
         from fairmfu.metrics.utilization.formula_inputs import (
             accelerator_match_note,
@@ -1515,17 +1514,15 @@ def _engine(name: str | None, address: str | None, processes: int | None) -> Ite
         from fairmfu.ingest.workers.local_engine import LocalEngine, default_process_count
 
         if address:
-            raise click.UsageError("--ray-address needs --engine ray.")
+            raise messages.ADDRESS_WITHOUT_RAY()  # noqa: RSE102 - a kind
         yield LocalEngine(processes or default_process_count())
         return
     if processes:
-        raise click.UsageError("--processes needs --engine local: a cluster uses its own cores.")
+        raise messages.PROCESSES_WITH_RAY()  # noqa: RSE102 - a kind
     if find_spec("ray") is None:
         from fairmfu.ingest.core.errors import install_hint
 
-        raise click.ClickException(
-            f"--engine ray needs Ray, which is not installed. {install_hint('ray')}"
-        )
+        raise messages.RAY_MISSING(hint=install_hint("ray"))
     from fairmfu.ingest.workers.ray_engine import RayEngine
 
     with RayEngine(address, _say) as cluster:
@@ -1542,7 +1539,7 @@ def _config(paths: tuple[str, ...], config_file: Path | None) -> ProjectConfig:
     found = config_file or find_config()
     config = load_config(found, METRICS.names(), price) if found else ProjectConfig()
     if not paths and not config.sources:
-        raise click.UsageError("Give at least one PATH, or `sources` in fairmfu.toml.")
+        raise messages.NO_SOURCE_GIVEN()  # noqa: RSE102 - a kind
     return config
 
 
@@ -1598,8 +1595,8 @@ def _series_columns(series_by: str | None, config: ProjectConfig) -> Sequence[st
     by = tuple((series_by or "").replace(",", " ").split()) or config.series.by
     for name in by:
         if name not in METRICS:
-            words = f"metrics has no column {name!r}. {suggest_or_list(name, METRICS)}"
-            raise click.BadParameter(words.rstrip(), param_hint="--series-by")
+            hint = suggest_or_list(name, METRICS)
+            raise _of_option("--series-by", messages.UNKNOWN_SERIES_COLUMN(name=name, hint=hint))
     return by or SERIES_BY
 
 
@@ -1613,7 +1610,7 @@ def _fail_on(text: str | None, config: ProjectConfig) -> Sequence[str]:
     names = () if names == ("none",) else names
     for name in names:
         if problem := fail_on_problem(name):
-            raise click.BadParameter(problem, param_hint="--fail-on")
+            raise _of_option("--fail-on", messages.UNKNOWN_FINDING(problem=problem))
     return names
 
 
@@ -1623,7 +1620,7 @@ def _threshold(text: str | None, config: ProjectConfig) -> float:
 
     share = config.series.threshold if text is None else parse_fraction(text)
     if share is None:
-        raise click.BadParameter("--threshold must be a fraction below 1, such as 0.03 or 3%.")
+        raise messages.NOT_A_FRACTION(option="--threshold")
     return share
 
 
@@ -1631,7 +1628,13 @@ def _check_apart(store: Path, out: Path) -> None:
     """Raise if reports would go into the store."""
     is_local = "://" not in str(store)
     if store.absolute() == out.absolute() or (is_local and store.resolve() == out.resolve()):
-        raise click.BadParameter("--store and --out are the same folder. Choose another --out.")
+        raise messages.OUT_IS_STORE()  # noqa: RSE102 - a kind
+
+
+def _of_option(name: str, error: click.BadParameter) -> click.BadParameter:
+    """Return the error with the name of the option, which click prints before it."""
+    error.param_hint = name
+    return error
 
 
 def _echo_night(night: Night) -> None:
@@ -1706,11 +1709,11 @@ def _end(rows: Iterable[Mapping[str, Any]], code: int = 0) -> None:
         sys.exit(code or EXIT_UNREAD_SOURCE)
 
 
-def _not_written(error: OSError, out: Path) -> str:
+def _not_written(error: OSError, out: Path) -> click.ClickException:
     from fairmfu.ingest.core.errors import explain_write_error
 
     why, todo = explain_write_error(error, "--out")
-    return _printable(f"{error.filename or out}: {why}. {todo}")
+    return messages.EXPORT_NOT_WRITABLE(path=error.filename or out, why=why, remedy=todo)
 
 
 def _overlay() -> tuple[Accelerator, ...]:
@@ -1724,6 +1727,7 @@ def _overlay() -> tuple[Accelerator, ...]:
 
 def _overlay_of(path: Path | None) -> tuple[Accelerator, ...]:
     """Return the accelerators of the file in `--accelerators`, else of `path`."""
+    from fairmfu.ingest.core.messages import UNREADABLE_FILE
     from fairmfu.metrics.formula.accelerators import OverlayError, load_overlay
 
     path = click.get_current_context().find_root().obj or path
@@ -1731,8 +1735,10 @@ def _overlay_of(path: Path | None) -> tuple[Accelerator, ...]:
         return ()
     try:
         return load_overlay(path.read_text(encoding="utf-8"))
-    except (OverlayError, UnicodeDecodeError) as error:
-        raise click.ClickException(f"{path}: {error}") from error
+    except OverlayError as error:
+        raise _Failure(f"{path}: {error}", error.kind) from error
+    except UnicodeDecodeError as error:
+        raise UNREADABLE_FILE(path=path, why=f"{error}.") from error
 
 
 def _echo_doubts(rows: Iterable[MetricsRow], *, missing: bool = True) -> None:

@@ -228,7 +228,7 @@ def _price(table: TomlTable, parse_price: Callable[[str], object]) -> str | None
     try:
         parse_price(str(value))
     except ValueError as error:
-        table.add_problem("price", f"{error}.")
+        table.add_problem("price", str(error))
     return str(value)
 
 

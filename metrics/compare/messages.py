@@ -1,8 +1,10 @@
-"""Messages about runs whose tokens are unknown, and which samples/s may rank."""
+"""Messages of comparisons: runs that only samples/s may rank, and prices."""
 
 from __future__ import annotations
 
 from typing import Final
+
+from fairmfu.ingest.core.errors import ErrorKind, FairmfuError
 
 from ..core.messages import MessageKind
 
@@ -26,4 +28,17 @@ WORK_UNCONFIRMED: Final = MessageKind(
     "unranked",
     when="The tokens of runs are unknown, and their losses do not agree at equal steps.",
     fix="fairmfu set RUN NAME=VALUE for the missing facts of TGS",
+)
+
+
+class PriceError(FairmfuError, ValueError):
+    """Text that is no price of a GPU-hour."""
+
+
+NOT_A_PRICE: Final = ErrorKind(
+    "not-a-price",
+    "{text!r} is not a price per GPU-hour.",
+    "A price is not a number above 0, with or without a currency.",
+    PriceError,
+    fix="write 2.50 or '2.50 EUR'",
 )

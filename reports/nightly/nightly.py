@@ -58,7 +58,7 @@ from ..text.commands import with_store
 from ..text.run_narrative import BAD_OUTCOMES
 from ..text.summary import comparison_rows, verdict_sentences
 from ..text.verdict import count_noun, ranked_groups
-from . import baselines, night_html, night_outputs
+from . import baselines, messages, night_html, night_outputs
 from .findings import FIRST_NIGHT_WINDOW, UNREAD, exit_code, told_failures, told_key
 from .issue_files import filed_runs, issue_files
 from .jobs import jobs_of_runs
@@ -191,13 +191,6 @@ class _Tonight:
         return cls(runs, shown, analysis, outcomes)
 
 
-NO_LOG_HINT: Final = "No file has a known log format. To see why: fairmfu ingest FILE."
-
-
-class NothingReadError(FairmfuError):
-    """None of the sources could be read."""
-
-
 def nightly(order: NightlyOrder) -> tuple[Night, int]:
     """Do one night, from reading to the report; return the night and its exit code.
 
@@ -206,7 +199,7 @@ def nightly(order: NightlyOrder) -> tuple[Night, int]:
     try:
         order.out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise FairmfuError(_unwritten(order.out, error)) from error
+        raise _unwritten(order.out, error) from error
     diary = _Diary(order.out / LOG_FILE, order.redaction)
     store = order.store
     patience = lock.DEFAULT_PATIENCE_S if store.patience_s is None else store.patience_s
@@ -217,13 +210,13 @@ def nightly(order: NightlyOrder) -> tuple[Night, int]:
     except BaseException as error:
         _failed(order.out, diary, error)
         if isinstance(error, OSError):
-            raise FairmfuError(_unwritten(order.out, error)) from error
+            raise _unwritten(order.out, error) from error
         raise
 
 
-def _unwritten(out: Path, error: OSError) -> str:
+def _unwritten(out: Path, error: OSError) -> FairmfuError:
     why, todo = explain_write_error(error, "--out")
-    return f"{out}: {why}; the last good report is unchanged. {todo}"
+    return messages.NIGHT_NOT_WRITTEN(out=out, why=why, remedy=todo)
 
 
 def _failed(out: Path, diary: _Diary, error: BaseException) -> None:
@@ -285,8 +278,8 @@ def _read(order: NightlyOrder, diary: _Diary) -> list[Outcome]:
             diary.write(one.skipped_message)
     diary.write(_counts_text(counts))
     if counts.keys() <= {"failed", "passed"}:
-        why = "; ".join(one.message for one in outcomes if one.status == "failed")
-        raise NothingReadError(f"none of the sources could be read. {why or NO_LOG_HINT}")
+        reasons = "; ".join(one.message for one in outcomes if one.status == "failed")
+        raise messages.NOTHING_READ(reasons=reasons) if reasons else messages.NO_KNOWN_LOG()
     for words in order.unmatched(one.path for one in outcomes):
         diary.note(words)
     return outcomes
@@ -691,7 +684,7 @@ def _write_issues(folder: Path, issues: Mapping[str, str], diary: _Diary) -> Non
             replace_file(folder / name, text.encode())
     except OSError as error:
         why, todo = explain_write_error(error, "--issue")
-        raise FairmfuError(f"{folder}: {why}. {todo}") from error
+        raise messages.ISSUES_NOT_WRITTEN(folder=folder, why=why, remedy=todo) from error
     diary.write(f"{count_noun(len(issues), 'issue')} written to {folder}")
 
 

@@ -158,7 +158,7 @@ def test_flags_are_facts() -> None:
         ("gpu=8", "--set: no fact is called 'gpu'. Did you mean gpus"),
         ("seqlen=8", "Did you mean seq_len"),
         ("xyzzy=8", "--set: no fact is called 'xyzzy'.$"),
-        ("gpus", "--set gpus: write NAME=VALUE"),
+        ("gpus", "--set gpus gives no value. Fix: write NAME=VALUE"),
         ("gpus=many", "gpus='many' is not a number .accelerators."),
         ("gpus=", "gpus='' is not a number"),
         ("model=", "--set: model has no value"),

@@ -855,7 +855,7 @@ def test_a_folder_that_cannot_be_listed_is_told(
         return scan(path)
 
     monkeypatch.setattr(os, "scandir", refuse)
-    why = "Permission denied. Get read permission; ls -ld shows the owner."
+    why = "Permission denied. Fix: get read permission; ls -ld shows the owner"
     assert said(ingest(log.parent)) == [*READ, ("failed", f"{closed}: cannot be read: {why}")]
 
 
