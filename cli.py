@@ -179,12 +179,15 @@ required_runs_argument = click.argument(
 )
 
 
+DEFAULT_STORE: Final = Path("fairmfu-store")
+
+
 def store_option(command: Command) -> Command:
     """Add --store, for most commands."""
     return click.option(
         "--store",
         type=_Place(path_type=Path, file_okay=False),
-        default=Path("fairmfu-store"),
+        default=DEFAULT_STORE,
         envvar="FAIRMFU_STORE",
         show_envvar=True,
         help="Folder of the store, or its address in an object store (s3://...).",
@@ -655,22 +658,28 @@ def compare(names: tuple[str, ...], price: Price | None, store: Path, output: st
 )
 @text_option
 def explain(run: str, store: Path, output: Literal["table", "json"], *, propose: bool) -> None:
-    r"""Show how a run's MFU is computed, and why its log disagrees.
+    r"""Show what happened in a run, its MFU, and why its log disagrees.
 
     \b
     Examples:
       fairmfu explain titan-8b
       fairmfu explain titan-8b --propose
 
-    First the formula with the run's numbers, each with its source. Then the logged figures: whether
-    the framework's own formula reproduces them, which facts they confirm, and the factors that lead
-    from the logged figure to ours.
+    First the diagnosis: outcome, speeds, and what cost most time. Then missing facts with the
+    command that gives them, the speeds, the phases of a step, the slowest steps, late ranks and
+    the wall time. Then the formula with the run's numbers, and the logged figures: whether the
+    framework's own formula reproduces them, and the factors that lead from the logged figure to
+    ours.
     """
+    from shlex import quote
+
     from fairmfu.metrics.core.run_messages import FAULT
     from fairmfu.reports import explain as describe
     from fairmfu.reports.text.tabular import wrapped
 
-    told = describe(_analysis(_open(store)), run, output=output, propose=propose)
+    options = "" if store == DEFAULT_STORE else f" --store {quote(str(store))}"
+    analysis = _analysis(_open(store))
+    told = describe(analysis, run, output=output, propose=propose, options=options)
     click.echo("\n".join(map(wrapped, told.splitlines())) if output == "table" else told)
     if FAULT in told:
         sys.exit(EXIT_UNREAD_SOURCE)

@@ -85,7 +85,7 @@ def _log_gamma_ratio(a: float) -> float:
 
 
 def _fraction(x: float, a: float, b: float) -> float:
-    """Return the continued fraction of the incomplete beta function, by Lentz's method."""
+    """Return the continued fraction of the incomplete beta function (Lentz)."""
     c, d = 1.0, 1 / ((1 - (a + b) * x / (a + 1)) or TINY)
     found = d
     for m in range(1, MAX_FRACTION_TERMS):
