@@ -91,7 +91,7 @@ def _growth_start(steps: FloatArray, values: FloatArray) -> int | None:
     most = len(values) - MIN_GROWING_WINDOWS
     knots = np.unique(np.linspace(0, most, min(most + 1, MAX_KNOTS)).astype(np.int64))
     some = slice(None, None, -(-len(values) // MAX_FITTED))
-    first = int(min(knots, key=lambda knot: _misfit(steps[some], values[some], steps[knot])))
+    first = int(min(knots, key=lambda knot: _misfit(steps[some], values[some], float(steps[knot]))))
     part, begins = values[first:], values[: first + MIN_LEVEL_POINTS]
     quarters = np.array([float(np.median(each)) for each in np.array_split(part, QUARTERS)])
     growth = np.diff(quarters)
