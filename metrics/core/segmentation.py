@@ -209,7 +209,8 @@ def estimate_noise(differences: FloatArray, autocorrelation: float | None = None
     alike = autocorrelation
     if alike is None:
         together = float(np.mean(clipped[1:] * clipped[:-1]))
-        alike = min(max(1 + 2 * together / variance, 0.0), MAX_AUTOCORRELATION)
+        unsure = 1 / sqrt(len(differences))
+        alike = min(max(1 + 2 * together / variance + unsure, 0.0), MAX_AUTOCORRELATION)
     return Noise(alike, sqrt(variance / 2 / (1 - alike) * (1 - alike**2)))
 
 
