@@ -745,16 +745,18 @@ def compare(
 )
 @text_option
 def explain(run: str, store: Path, output: Literal["table", "json"], *, propose: bool) -> None:
-    r"""Show how a run's MFU is computed, and why its log disagrees.
+    r"""Show what happened in a run, its MFU, and why its log disagrees.
 
     \b
     Examples:
       fairmfu explain titan-8b
       fairmfu explain titan-8b --propose
 
-    First the formula with the run's numbers, each with its source. Then the logged figures: whether
-    the framework's own formula reproduces them, which facts they confirm, and the factors that lead
-    from the logged figure to ours.
+    First the diagnosis: outcome, speeds, and what cost most time. Then missing facts with the
+    command that gives them, the speeds, the phases of a step, the slowest steps, late ranks and
+    the wall time. Then the formula with the run's numbers, and the logged figures: whether the
+    framework's own formula reproduces them, and the factors that lead from the logged figure to
+    ours.
     """
     from fairmfu.metrics.core.run_messages import FAULT
     from fairmfu.reports import explain as describe

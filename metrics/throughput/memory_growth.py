@@ -8,7 +8,7 @@ that levels off is none. Frames in, frames out; no file is opened here.
 from __future__ import annotations
 
 from itertools import pairwise
-from math import sqrt
+from math import hypot, sqrt
 from typing import Final
 
 import numpy as np
@@ -16,7 +16,7 @@ import numpy as np
 from ..core.arrays import FloatArray, IntArray
 from ..core.run_arrays import RunArrays
 from ..core.run_table import MemoryChange
-from ..core.segmentation import MIN_LEVEL_POINTS, Noise, estimate_noise, find_levels
+from ..core.segmentation import MIN_LEVEL_POINTS, Level, Noise, estimate_noise, find_levels
 
 GROWTH, JUMP = "growth", "jump"
 """Kinds of changes."""
@@ -33,7 +33,7 @@ MIN_RECORDS: Final = 20
 """Fewest rises of a growth that never falls: chance alone sets some 12 records in 100,000 windows.
 """
 MIN_GROWTH_ERRORS: Final = 5.0
-"""Least growth in its standard errors."""
+"""Least growth, or jump, in its standard errors."""
 MAX_KNOTS: Final = 100
 """Most steps that are tried as the beginning of a growth."""
 MAX_FITTED: Final = 1_000
@@ -69,8 +69,15 @@ def memory_changes(windows: RunArrays) -> list[MemoryChange] | None:
     return [
         _change(JUMP, steps[after.first], steps[after.last], level.mean, after.mean)
         for level, after in pairwise(found)
-        if not _is_explained(windows, at[level.last - 1 : after.first + 2])
+        if _is_clear(level, after)
+        and not _is_explained(windows, at[level.last - 1 : after.first + 2])
     ]
+
+
+def _is_clear(level: Level, after: Level) -> bool:
+    """Return whether levels differ by more than the noise of short runs explains."""
+    error = hypot(level.standard_error, after.standard_error)
+    return abs(after.mean - level.mean) >= MIN_GROWTH_ERRORS * error
 
 
 def _change(kind: str, first: float, last: float, before: float, after: float) -> MemoryChange:

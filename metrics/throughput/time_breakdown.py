@@ -55,7 +55,7 @@ UNKNOWN_TIMES: Final[TimeColumns] = {"wall_s": None, "time_lost": [], "slowest_s
 
 
 def time_lost(windows: RunArrays, evidence: str, run: Mapping[str, Any]) -> TimeColumns:
-    """Return the wall time [s] of a launch, the time lost by cause, and the slowest windows.
+    """Return the wall time [s], the time lost by cause, and the slowest windows.
 
     Each row has the windows of a cause, their seconds beyond the steady pace, and their share of
     the wall time (metrics.core.run_table.TimeLost); the largest first. Uses time stamps if the log
@@ -116,7 +116,7 @@ def _slowest(
     lost: FloatArray,
     spans: FloatArray,
 ) -> list[SlowStep]:
-    """Return the windows that lost most time, the longest first, without warm-up and levels."""
+    """Return the windows that lost most time, without warm-up and levels."""
     known = [
         (float(lost[at]), at, cause)
         for cause, windows_of_cause in causes.items()

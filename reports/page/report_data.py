@@ -7,7 +7,6 @@ no random id: the same store gives the same content.
 from __future__ import annotations
 
 import math
-import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib import metadata
@@ -23,7 +22,6 @@ from fairmfu.metrics.audit.formula_era import Era
 from fairmfu.metrics.audit.logged_figures import PER_GPU_FIGURES
 from fairmfu.metrics.compare.comparability import (
     COLUMN_LABELS,
-    COMPARABILITY_COLUMNS,
     COMPARISON,
     format_value,
     rank_runs,
@@ -32,12 +30,10 @@ from fairmfu.metrics.compare.comparability import (
 from fairmfu.metrics.compare.comparison_row import ComparisonRow
 from fairmfu.metrics.compare.cost import Price
 from fairmfu.metrics.core.run_selection import choose
-from fairmfu.metrics.core.run_table import METRICS, MetricsRow, value_of
+from fairmfu.metrics.core.run_table import METRICS, value_of
 from fairmfu.metrics.formula.accelerators import Accelerator
 from fairmfu.metrics.formula.flops import FORMULA_VERSION
 from fairmfu.metrics.pipeline.analysis import Analysis, analyse
-from fairmfu.metrics.throughput.messages import ASKED_FACTS
-from fairmfu.metrics.throughput.throughput import explain_missing_rate
 from fairmfu.metrics.utilization.utilization import operator_table
 
 from ..charts import charts
@@ -47,6 +43,7 @@ from ..charts.tooltips import CONVENTIONS, run_cards
 from ..text import bridge_text, run_narrative
 from ..text.commands import with_store
 from ..text.diagnosis import diagnosis
+from ..text.missing_facts import completing_command, missing_facts
 from ..text.verdict import (
     PLAIN_STYLE,
     Style,
@@ -382,18 +379,6 @@ def _to_give(rows: Iterable[ComparisonRow]) -> list[Json]:
     return [{"name": name, "meaning": _meaning(name)} for name in asked]
 
 
-def missing_facts(row: MetricsRow) -> list[str]:
-    """Return names of the facts that would complete a run; empty if no fact would."""
-    if row["tgs"] is None and not explain_missing_rate(row)[1]:
-        return []
-    unknown = [
-        name for name in COMPARABILITY_COLUMNS if name in METRICS and value_of(row, name) is None
-    ]
-    doubted = [name for kind in row["warning_kinds"] or [] for name in ASKED_FACTS.get(kind, ())]
-    asked = dict.fromkeys([*row["missing"], *unknown, *doubted])
-    return [name for name in asked if name in FACT_NAMES and name != "params_total"]
-
-
 def _meaning(name: str) -> str:
     """Return the meaning of a fact, its unit, and its possible words."""
     fact = FACT_NAMES[name]
@@ -546,23 +531,8 @@ def _run(row: ComparisonRow, parts: _Parts, varies: Sequence[str]) -> Json:
 
 def _command(row: ComparisonRow, store: str | None) -> str | None:
     """Return the command that gives a run all missing facts."""
-    given = " ".join(f"{name}={_example(name)}" for name in missing_facts(row))
-    return with_store(f"fairmfu set {_called(row)} {given}", store) if given else None
-
-
-def _called(row: ComparisonRow) -> str:
-    """Return a run's name in a command: its id if the name is ambiguous or unsafe."""
-    name = str(row["name"])
-    if row["label"] != name or "=" in name or name.startswith("-") or not name.isprintable():
-        return str(row["run_id"])
-    return shlex.quote(name)
-
-
-def _example(name: str) -> str:
-    """Return the placeholder after the = of a command."""
-    fact = FACT_NAMES[name]
-    choices = ("true", "false") if fact.kind == "bool" else fact.choices
-    return "/".join(choices) or "…"
+    command = completing_command(row, row["label"])
+    return None if command is None else with_store(command, store)
 
 
 def _claim(row: ComparisonRow, card: Json) -> Json | None:

@@ -113,8 +113,13 @@ def _loss(before: Sequence[SpeedLevel], level: SpeedLevel) -> float:
 
 
 def _range(row: MetricsRow) -> str:
-    """Return the range of most windows' speeds."""
-    low, high = row["tgs_p5"], row["tgs_p95"]
+    """Return the range of most windows' speeds; without tokens, the time of a step."""
+    low, high, seconds = row["tgs_p5"], row["tgs_p95"], row["seconds_per_step"]
+    if row["tgs"] is None and seconds is not None:
+        samples = row["samples_per_second"]
+        return f"; {seconds_text(seconds)} a step" + (
+            "" if samples is None else f", {count(samples)} samples/s"
+        )
     if low is None or high is None:
         return ""
     return f"; 90 % of the windows at {count(low)} to {count(high)} tokens/s/GPU"
@@ -123,16 +128,17 @@ def _range(row: MetricsRow) -> str:
 def _change(before: SpeedLevel, after: SpeedLevel, *, is_first: bool) -> str:
     change = after["change"] or 0.0
     side = "fell" if change < 0 else "rose"
-    rates = f"to {_rate(after)}"
+    rates = f"to {level_rate(after)}"
     if is_first:
         unit = "" if after["tgs"] is None else " tokens/s/GPU"
-        rates = f"{_rate(before)} to {_rate(after)}{unit}"
+        rates = f"{level_rate(before)} to {level_rate(after)}{unit}"
     near = f" after {' and '.join(after['events'])}" if after["events"] else ""
     place = f"at step {after['from_step']:,}{near}"
     return f"{side} by {percent(abs(change))} {place} ({rates})"
 
 
-def _rate(level: SpeedLevel) -> str:
+def level_rate(level: SpeedLevel) -> str:
+    """Return TGS of a level, or its time per step."""
     if level["tgs"] is None:
         return f"{seconds_text(not_null(level['seconds_per_step']))} a step"
     return count(level["tgs"])
@@ -258,6 +264,11 @@ def _culprits(late: SlowRanks) -> str:
 
 def _did(late: SlowRanks) -> str:
     return f"{DEEDS[late['kind']]} in {_steps(late)}"
+
+
+def deeds(late: SlowRanks) -> str:
+    """Return the reason why ranks were late, in words."""
+    return f"{DEEDS[late['kind']]}{', all at once' if late['shared'] else ''}"
 
 
 def _steps(late: SlowRanks) -> str:

@@ -16,6 +16,7 @@ from fairmfu.metrics.audit.bridge import Bridge
 from fairmfu.metrics.audit.fact_suggestions import Proposal
 from fairmfu.metrics.audit.formula_era import Era
 from fairmfu.metrics.compare.comparison_row import ComparisonRow
+from fairmfu.metrics.core.messages import NOT_RANKED
 from fairmfu.metrics.core.run_selection import choose_one
 from fairmfu.metrics.core.run_table import METRICS, MetricsRow, metrics_rows, not_null, value_of
 from fairmfu.metrics.formula import accelerators
@@ -25,6 +26,8 @@ from fairmfu.metrics.throughput.throughput import explain_missing_rate
 from fairmfu.metrics.throughput.time_evidence import EVIDENCE_LABELS
 
 from .diagnosis import diagnosis
+from .inside_run import levels_table, ranks_table, slowest_table
+from .missing_facts import completing_command, missing_facts
 from .run_narrative import (
     TOKEN_BASES,
     confidence_text,
@@ -36,7 +39,7 @@ from .run_narrative import (
     time_rows,
     time_spent,
 )
-from .runs_table import Columns, first_doubt
+from .runs_table import Columns, first_doubt, unique_names
 from .tabular import (
     GIB,
     Formatter,
@@ -264,7 +267,7 @@ def explain(
     output: Literal["table", "json"] = "table",
     propose: bool = False,
 ) -> str:
-    """Explain a run: the formula with its numbers, and the log's figure beside ours.
+    """Explain a run: its course, the formula with its numbers, and the log's figure.
 
     run: a name or an id, as for `choose`. output: text, or JSON. propose: name models and lengths
         that would reproduce the logged figures.
@@ -277,19 +280,29 @@ def explain(
     >>> print(explain(analysis, "titan-8b"))
     """
     chosen = choose_one(analysis.metrics, run)["run_id"]
+    label = unique_names(analysis.metrics)[chosen]
 
     def tell(analysis: Analysis, metrics: pl.DataFrame) -> str:
         return "".join(
-            _explained(analysis, row, output, propose=propose) for row in metrics_rows(metrics)
+            _explained(analysis, row, output, completing_command(row, label), propose=propose)
+            for row in metrics_rows(metrics)
         )
 
     return analysis.present(analysis.metrics.filter(pl.col("run_id") == chosen), tell)
 
 
 def _explained(
-    analysis: Analysis, row: MetricsRow, output: Literal["table", "json"], *, propose: bool
+    analysis: Analysis,
+    row: MetricsRow,
+    output: Literal["table", "json"],
+    command: str | None,
+    *,
+    propose: bool,
 ) -> str:
-    """Return the text of `explain` for a run."""
+    """Return the text of `explain` for a run.
+
+    command: gives the missing facts
+    """
     run_id = row["run_id"]
     held = analysis.resolved_facts.filter(pl.col("run_id") == run_id).drop("run_id")
     operators, bridges = analysis.operators(run_id), analysis.bridges(run_id)
@@ -309,24 +322,38 @@ def _explained(
         .otherwise("origin")
         .alias("origin"),
     )
+    doubts = [warning for warning in row["warnings"] if not warning.startswith(NOT_RANKED)]
     parts = [
         f"{printable(str(row['name']))} ({row['run_id']}, {row['log_format']})"
         + (" [synthetic]" if row["synthetic"] else ""),
         "\n".join(wrapped(printable(line)) for line in diagnosis(row)),
-        _formula(row),
-        _time(row),
+        *(printable(warning) for warning in row["warnings"] if warning.startswith(NOT_RANKED)),
+        _missing(row, command),
+        levels_table(row),
         _phases(row),
+        slowest_table(row),
+        ranks_table(row),
+        _time(row),
+        _formula(row),
         render_frame(operators, "table", OPERATOR_COLUMNS) if operators.height else "",
         _claims(row),
         _audit(row, analysis.audits[run_id]),
         *map(bridge_text, bridges),
         _proposed(found, row) if propose else "",
         "Facts\n" + render_frame(short, "table", FACT_COLUMNS),
-        *(f"Warning: {printable(warning)}" for warning in row["warnings"]),
-        *([f"Missing: {', '.join(row['missing'])}"] if row["missing"] else []),
+        *(f"Warning: {printable(warning)}" for warning in doubts),
         f"Source: {printable(join_values(row['sources']))}",
     ]
     return "\n\n".join(part for part in parts if part)
+
+
+def _missing(row: MetricsRow, command: str | None) -> str:
+    """Return the facts that a run lacks, and the command that gives them."""
+    if not row["missing"] and command is None:
+        return ""
+    lacks = row["missing"] or missing_facts(row)
+    fix = "" if command is None else f"\nFix: {command}"
+    return f"Missing: {', '.join(lacks)}{fix}"
 
 
 def _cut(value: str) -> str:

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from fairmfu.metrics.core.run_arrays import RunArrays
 from fairmfu.metrics.throughput.memory_growth import GROWTH, JUMP, memory_changes
 from tests.metrics.throughput.test_throughput import facts, rates, run, steps
+from tests.support.simulated_series import autoregressive
 
 GIB = 2**30
 DRAW = np.random.default_rng
@@ -58,7 +59,7 @@ def test_a_leak_is_found_from_its_step_on(
     assert change["to_step"] == 10 * (number + 1)
 
 
-@settings(max_examples=60)
+@settings(max_examples=15)
 @given(
     level=st.floats(2, 70),
     noise=st.floats(0, 0.1),
@@ -69,11 +70,15 @@ def test_a_leak_is_found_from_its_step_on(
 def test_noise_is_no_change(
     level: float, noise: float, alike: float, number: int, seed: int
 ) -> None:
-    """Peaks of packs of other lengths scatter, and resemble their neighbours."""
-    new = DRAW(seed).standard_normal(number)
-    for at in range(1, number):
-        new[at] = alike * new[at - 1] + (1 - alike**2) ** 0.5 * new[at]
-    assert not memory_changes(windows(level * (1 + noise * new)))
+    """Peaks of packs of other lengths scatter, and resemble their neighbours.
+
+    At most one of twenty such runs has a change, by chance.
+    """
+    found = 0
+    for draw in range(20):
+        scatter = autoregressive(number, noise, alike, DRAW((seed, draw)))
+        found += bool(memory_changes(windows(level * (1 + scatter))))
+    assert found <= 1
 
 
 @settings(max_examples=40)
