@@ -31,7 +31,7 @@ demo: $(VENV)/installed
 BASE ?= HEAD
 check: lint types
 	$(BIN)/python -m tests.tools.affected --base $(BASE) | POLARS_MAX_THREADS=1 xargs --no-run-if-empty \
-		$(BIN)/python -m pytest --numprocesses auto --dist worksteal
+		$(BIN)/python -m pytest --numprocesses logical --dist worksteal
 
 # mypy takes one core for a minute, and tests with Ray mostly wait: both run beside the other tests.
 # make test-ray has all of those with Ray.
@@ -47,7 +47,7 @@ types: $(VENV)/tested
 
 tests: $(VENV)/tested
 	POLARS_MAX_THREADS=1 $(BIN)/python -m pytest --ignore tests/ingest/workers/test_ray_engine.py \
-		--numprocesses auto --dist worksteal
+		--numprocesses logical --dist worksteal
 
 # Logs read by a Ray cluster of two nodes on this machine; workers and a node are killed. Ray may end
 # the process: what it says of that goes to the real standard error, so that is not captured.
@@ -60,7 +60,7 @@ some-ray: $(VENV)/tested
 # The seconds of each test file, by which `make check` chooses.
 seconds: $(VENV)/tested
 	POLARS_MAX_THREADS=1 $(BIN)/python -m pytest --ignore tests/ingest/workers/test_ray_engine.py \
-		--numprocesses auto --dist worksteal --junitxml .pytest_cache/tests.xml
+		--numprocesses logical --dist worksteal --junitxml .pytest_cache/tests.xml
 	$(BIN)/python -m tests.tools.seconds .pytest_cache/tests.xml
 
 golden: $(VENV)/tested
@@ -114,14 +114,14 @@ year: $(VENV)/tested
 # The tests that draw at random, with more draws, of all kinds by all others, and those that read
 # every log: whichever ask for it. Long.
 thorough: $(VENV)/tested
-	FAIRMFU_THOROUGH=1 $(BIN)/python -m pytest --numprocesses auto --dist worksteal \
+	FAIRMFU_THOROUGH=1 $(BIN)/python -m pytest --numprocesses logical --dist worksteal \
 		$$(grep -rlE 'THOROUGH|every_log|sampled|@given' tests --include='test_*.py')
 
 # Runs killed at each step that writes, and at 1,000 random moments; disks that fail at each of
 # these steps; a hundred readers. Long.
 kills: $(VENV)/tested
 	FAIRMFU_KILLS=$${FAIRMFU_KILLS:-1000} $(BIN)/python -m pytest tests/end_to_end/test_kill.py \
-		tests/ingest/store/test_concurrent_readers.py -rP --numprocesses auto --dist loadgroup
+		tests/ingest/store/test_concurrent_readers.py -rP --numprocesses logical --dist loadgroup
 
 # Logs cut, wrapped, quoted, mixed and split: no figure changes in silence. Long.
 metamorphic: $(VENV)/tested
@@ -131,7 +131,7 @@ metamorphic: $(VENV)/tested
 # every public and generated log. Long.
 gate: $(VENV)/tested
 	FAIRMFU_THOROUGH=1 FAIRMFU_GATE=$${FAIRMFU_GATE:-100000} $(BIN)/python -m pytest \
-		tests/ingest/vector/test_gate.py --numprocesses auto --dist worksteal -rs
+		tests/ingest/vector/test_gate.py --numprocesses logical --dist worksteal -rs
 
 # Hostile inputs to every reader, with coverage as the guide: so many seconds a target. Long.
 fuzz: $(VENV)/fuzzed

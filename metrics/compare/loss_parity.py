@@ -42,11 +42,15 @@ LOSS_PARITY_SCHEMA: Final = pl.Schema(
 LossSeries = tuple[FloatArray, FloatArray]
 
 
-def compare_losses(windows: pl.DataFrame, groups: Sequence[Sequence[str]]) -> pl.DataFrame:
+def compare_losses(
+    windows: pl.DataFrame, groups: Sequence[Sequence[str]], by_steps: Sequence[str] = ()
+) -> pl.DataFrame:
     """Return one row per run of `groups`, columns of LOSS_PARITY_SCHEMA.
 
     windows: metrics.throughput.windows.build_windows
     groups: run_ids of like-for-like runs
+    by_steps: run_ids of those with equal batches and unknown tokens, compared at equal steps;
+        their equal_tokens are null
 
     equal_tokens: the last count of tokens, over all GPUs, at which all runs of the group have a
         loss
@@ -57,20 +61,29 @@ def compare_losses(windows: pl.DataFrame, groups: Sequence[Sequence[str]]) -> pl
     """
     wanted = {run_id for group in groups for run_id in group}
     mine = windows.filter(pl.col("run_id").is_in(list(wanted))).sort("run_id", "step")
-    series = {run_id: _series(run) for run_id, run in RunArrays(mine).by_run().items()}
+    series = {
+        run_id: _series(run, by_steps=run_id in by_steps)
+        for run_id, run in RunArrays(mine).by_run().items()
+    }
     rows = [row for group in groups for row in _group(group, series)]
+    for row in rows:
+        if row["run_id"] in by_steps:
+            row["equal_tokens"] = None
     return pl.DataFrame(
         [{n: row.get(n) for n in LOSS_PARITY_SCHEMA} for row in rows], schema=LOSS_PARITY_SCHEMA
     )
 
 
-def _series(windows: RunArrays) -> LossSeries | str:
-    """Return consumed tokens and losses of the lines with a loss, or a reason."""
+def _series(windows: RunArrays, *, by_steps: bool) -> LossSeries | str:
+    """Return tokens (or steps) and losses of the lines with a loss, or a reason."""
     known = np.isfinite(windows["loss"])
     if np.count_nonzero(known) < MIN_LOSS_LINES:
         return TOO_FEW_LOSSES
+    losses = windows["loss"][known]
+    if by_steps:
+        return windows["step"][known].astype(np.float64), losses
     tokens = tokens_at_lines(windows, known)
-    return TOKENS_UNCOUNTED if tokens is None else (tokens, windows["loss"][known])
+    return TOKENS_UNCOUNTED if tokens is None else (tokens, losses)
 
 
 TOO_FEW_LOSSES: Final = "a log has too few losses"

@@ -22,13 +22,13 @@ from fairmfu.metrics.compare.watched_metrics import LOSS, WATCHED
 from fairmfu.metrics.core.run_table import value_of
 from fairmfu.metrics.throughput.speed_levels import MIN_CHANGE
 
-from ..text.diagnosis import slow_down
-from ..text.run_narrative import OUTCOME_LABELS
+from ..text.commands import store_option
+from ..text.diagnosis import slow_down, speed_line
+from ..text.run_narrative import BAD_OUTCOMES, OUTCOME_LABELS
 from ..text.tabular import percent
 from ..text.verdict import count_noun
 from .jobs import succeeds
 from .night_report import (
-    BAD_OUTCOMES,
     BASELINE,
     IMPROVEMENT,
     REGRESSION,
@@ -46,9 +46,9 @@ from .night_report import (
     digest_now,
     is_alarm,
     job_rows,
-    store_option,
     suspect_clause,
 )
+from .setup_changes import setup_clause
 from .watch import WatchedChange, watched_views
 
 EXIT_NO_FINDING, EXIT_REGRESSION, EXIT_UNREAD_SOURCE, EXIT_FAILED_JOB = 0, 3, 4, 5
@@ -184,9 +184,14 @@ def exit_code(night: Night) -> int:
 
 
 def told_failures(night: Night) -> list[str]:
-    """Return the keys of the failures of a night, for `Night.told` of later nights."""
-    found = of_kinds(find(build_digest(night)), FAILED, STOPPED)
-    return [failure_key(one.run_id) for one in found if one.run_id is not None]
+    """Return the keys of the findings of a night, for `Night.told` of later nights."""
+    found = find(build_digest(night))
+    failed = (one.run_id for one in of_kinds(found, FAILED, STOPPED))
+    others = of_kinds(found, SILENT, SLOWED, UNREAD)
+    return [
+        *(failure_key(run_id) for run_id in failed if run_id is not None),
+        *(told_key(one.kind, _subject(one)) for one in others),
+    ]
 
 
 def of_kinds(findings: Sequence[Finding], *kinds: FindingKind) -> list[Finding]:
@@ -269,6 +274,7 @@ class JobRecords:
                 kind=SILENT,
                 job={**NO_JOB, "label": name},
                 detail="no run of it was ever read",
+                new=told_key(SILENT, name) not in self.digest.night.told,
                 fix=f"Check the path of its log, and the name in {EXPECTED_KEY}.",
             )
 
@@ -306,7 +312,7 @@ class JobRecords:
                 )
                 yield Finding(
                     kind=SETUP,
-                    job=self._label(first),
+                    job=self.label(first),
                     series=new,
                     detail=f"{gone} -> {come}; compared from now on with its own runs",
                     since=first["at"],
@@ -341,7 +347,7 @@ class JobRecords:
         cause = "stopped logging" if kind is STOPPED else failure_cause(row)
         return Finding(
             kind=kind,
-            job=self._label(row),
+            job=self.label(row),
             series=row["series"],
             detail=f"{cause} {failure_place(row)}".strip(),
             since=row["at"],
@@ -355,19 +361,20 @@ class JobRecords:
         cause = f"{failure_cause(row)} {failure_place(row)}".strip()
         return Finding(
             kind=SILENT,
-            job=self._label(row),
+            job=self.label(row),
             series=row["series"],
             detail=f"no run for {count_noun(silence.days, 'day')}",
             reason=f"its last run failed: {cause}" if bad else "",
             since=silence.last,
             days=silence.days,
-            new=silence.days <= max(1, silence.usual.days),
+            new=told_key(SILENT, row["run_id"]) not in self.digest.night.told,
             evidence=f"Last run {row['name']}; usually at most {_span(silence.usual)} apart.",
             fix=MISSING_FIX,
             run_id=row["run_id"],
         )
 
-    def _label(self, row: Row) -> Row:
+    def label(self, row: Row) -> Row:
+        """Return the row that names the job of a run in a sentence."""
         labels = {one["series"]: one for one in self.digest.series}
         known = labels.get(row["series"])
         if known is not None:
@@ -396,6 +403,17 @@ def _starts(rows: Sequence[Row]) -> list[datetime]:
 def _span(gap: timedelta) -> str:
     days = gap / timedelta(days=1)
     return count_noun(round(days), "day") if days >= 1 else f"{24 * days:.0f} hours"
+
+
+def told_key(kind: FindingKind, subject: str) -> str:
+    """Return the key by which a night remembers that it told of a finding."""
+    return f"{kind.identifier}\x1f{subject}"
+
+
+def _subject(finding: Finding) -> str:
+    """Return what is told of once: the silence after a run, else the job or the log."""
+    run_id = finding.run_id if finding.kind is SILENT else None
+    return run_id or finding.series or str(finding.job["label"])
 
 
 def failure_key(run_id: str) -> str:
@@ -573,17 +591,23 @@ def _slowed(digest: NightDigest) -> Iterator[Finding]:
                 kind=SLOWED,
                 job=_about(run),
                 series=run["series"],
+                new=told_key(SLOWED, run["series"] or run["label"]) not in digest.night.told,
                 detail=f"{percent(loss)} slower {place}",
                 since=run["started_at"],
+                evidence=speed_line(run),
                 run_id=run["run_id"],
-                fix=f"Explain: fairmfu explain {run['run_id']}{store_option(digest.night)}",
+                fix=f"Explain: fairmfu explain {run['run_id']}{store_option(digest.night.store)}",
             )
 
 
 def _unread(digest: NightDigest) -> Iterator[Finding]:
     for row in digest.failed:
         yield Finding(
-            kind=UNREAD, job={**NO_JOB, "label": row["path"]}, detail=str(row["message"] or "")
+            kind=UNREAD,
+            job={**NO_JOB, "label": row["path"]},
+            detail=str(row["message"] or ""),
+            fix="Copy the log again, or take it out of the sources.",
+            new=row.get("new", True),
         )
 
 
@@ -603,7 +627,7 @@ def _not_tracked(digest: NightDigest) -> Iterator[Finding]:
 
 
 def _setups(digest: NightDigest) -> Iterator[Finding]:
-    """Yield jobs whose set-up changed tonight without a new change of speed."""
+    """Yield jobs whose set-up changed tonight, without a confirmed change of speed."""
     tonight = {run["run_id"] for run in digest.runs}
     news = {change["series"] for change in digest.changes if change["new"]}
     marked = digest.night.points.filter(
@@ -616,7 +640,7 @@ def _setups(digest: NightDigest) -> Iterator[Finding]:
                 kind=SETUP,
                 job=names[series],
                 series=series,
-                detail="; ".join(marks),
+                detail=setup_clause(marks, names[series]),
                 since=at,
                 run_id=run_id,
             )

@@ -14,7 +14,7 @@ from fairmfu.metrics.compare.history import BASELINE_WITHOUT_SERIES
 from fairmfu.metrics.core.run_table import not_null
 
 from ..text.claims_text import join_words
-from ..text.tabular import percent
+from ..text.tabular import difference_text, percent
 from ..text.verdict import PLAIN_STYLE, Style, Verdict, count_noun
 from .findings import (
     BELOW,
@@ -47,12 +47,12 @@ from .night_report import (
     NightDigest,
     NightSeries,
     change_clause,
-    difference_text,
     format_day,
     join_some,
     suspect_clause,
     suspects,
 )
+from .repeated_jobs import jobs_that_ran_again
 
 LOUD: Final = (
     *(FAILED, SILENT, STOPPED, STILL_FAILED, NOT_ANALYSED, SLOWER, BELOW),
@@ -75,6 +75,7 @@ def headline(digest: NightDigest, style: Style = PLAIN_STYLE) -> Verdict:
         _lost_baselines(digest, style),
         _others(digest, better if loud else []),
         _retried(of_kinds(found, RETRIED), style),
+        _ran_again(digest, style),
         _setups(of_kinds(found, SETUP), style),
         _watched(of_kinds(found, BETTER_LOSS), style),
         _suspects(digest, found, style),
@@ -344,11 +345,19 @@ def _retried(retried: Sequence[Finding], style: Style) -> str:
     return f"Failed tonight and ran again: {_listed(retried, style)}." if retried else ""
 
 
+def _ran_again(digest: NightDigest, style: Style) -> str:
+    """Return jobs with more runs in a night than usual: each run counts once."""
+    jobs = JobRecords.of(digest)
+    again = jobs_that_ran_again(jobs.rows.values(), jobs.tonight)
+    named = [f"{style.name(jobs.label(row))} ({count:,} runs)" for row, count in again]
+    return f"Ran more than once tonight: {join_some(named)}. Each run counts." if named else ""
+
+
 def _setups(changed: Sequence[Finding], style: Style) -> str:
     named = [f"{style.name(one.job)} ({style.plain(one.detail)})" for one in changed]
     if not named:
         return ""
-    return f"Set-up changed tonight without a speed change: {join_some(named)}."
+    return f"Set-up changed tonight: {join_some(named)}."
 
 
 def _suspects(digest: NightDigest, findings: Sequence[Finding], style: Style) -> str:

@@ -22,7 +22,8 @@ from ..page.html_document import Sheet
 from ..page.html_style import SERIES_STYLE, Sentences
 from ..page.html_templates import packaged, render, trusted
 from ..page.redaction import REDACTED
-from ..text.tabular import percent
+from ..text.run_narrative import BAD_OUTCOMES
+from ..text.tabular import percent, signed_percent
 from ..text.verdict import count_noun
 from . import history_charts
 from .findings import (
@@ -36,7 +37,6 @@ from .findings import (
 )
 from .headline import brief_headline, headline
 from .night_report import (
-    BAD_OUTCOMES,
     BASELINE,
     REGRESSION,
     STATE_IMPROVED,
@@ -61,7 +61,6 @@ from .night_report import (
     outcome_label,
     run_names,
     series_doubts,
-    signed_percent,
     standing,
     standing_heading,
 )
@@ -288,7 +287,7 @@ def _night_view(digest: NightDigest) -> NightView:
         standing_heading=standing_heading(standing(digest)),
         past=_changes(_past(digest), night),
         series=[
-            _series(row, place, points.get(row["series"]), night.at, findings)
+            _series(row, place, points.get(row["series"]), night, findings)
             for place, row in enumerate(urgent_first(digest, findings))
         ],
         shared=digest.shared,
@@ -369,7 +368,7 @@ def _series(
     row: NightSeries,
     index: int,
     points: pl.DataFrame | None,
-    now: datetime,
+    night: Night,
     findings: Sequence[Finding],
 ) -> SeriesView:
     bad, _ = job_states(findings).get(row["series"], ("", None))
@@ -381,11 +380,11 @@ def _series(
         word=bad or state_words(row),
         level=_rate(row["level"], row["level_low"], row["level_high"]),
         mfu=_mfu(row),
-        last_run=_last_run(row, now),
+        last_run=_last_run(row, night.at),
         against_baseline=_against_baseline(row),
-        last_change=_last_change(row, now),
+        last_change=_last_change(row, night.at),
         spark=_spark(row, points),
-        history=None if points is None else _history(row, points),
+        history=None if points is None else _history(row, points, night.store),
         telling=row["telling"] or bool(bad),
     )
 
@@ -465,12 +464,12 @@ def _spark(row: NightSeries, points: pl.DataFrame | None) -> SparkView | None:
     )
 
 
-def _history(row: NightSeries, points: pl.DataFrame) -> HistoryView:
+def _history(row: NightSeries, points: pl.DataFrame, store: str | None) -> HistoryView:
     chart = history_charts.history(row, points)
     spread = row["spread"]
     noise = "" if spread is None else f" Run-to-run standard deviation: {percent(spread)}."
     return HistoryView(
-        doubts=series_doubts(row, points),
+        doubts=series_doubts(row, points, store),
         chart=chart.spec if points.height > 1 else None,
         note=f"{row['series']}. {count_noun(row['points'], 'run')}. {chart.thin}{noise}",
     )

@@ -135,7 +135,7 @@ def _watched(finding: Finding) -> str:
 
 
 def _section(heading: str, items: Sequence[str]) -> list[str]:
-    return ["", f"{heading}:", *(f"- {item}" for item in items)] if items else []
+    return ["", f"{heading}:", "", *(f"- {item}" for item in items)] if items else []
 
 
 def _some(items: Sequence[str], most: int = MAX_LIST_ITEMS) -> list[str]:
@@ -244,7 +244,7 @@ def _series(row: NightSeries, digest: NightDigest, findings: Sequence[Finding]) 
         "job_state": job_states(findings).get(row["series"], (None,))[0],
         "days_without_a_run": row["silent"],
         **lists,
-        "warnings": series_doubts(row, points),
+        "warnings": series_doubts(row, points, digest.night.store),
         "baseline": _baseline(row),
     }
 

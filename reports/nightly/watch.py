@@ -24,18 +24,18 @@ from fairmfu.metrics.compare.watched_metrics import (
     watch_metrics,
 )
 
+from ..text.commands import store_option
+from ..text.run_narrative import BAD_OUTCOMES
+from ..text.tabular import difference_text
 from ..text.verdict import count_noun
 from .night_report import (
-    BAD_OUTCOMES,
     NightDigest,
     Row,
     change_causes,
     compare_command,
-    difference_text,
     format_day,
     job_rows,
     run_names,
-    store_option,
 )
 
 # --- rows of a night ----------------------------------------------------------------------
@@ -231,7 +231,7 @@ def _fix(row: Row, metric: WatchedMetric, digest: NightDigest) -> str:
     if metric.command == "compare":
         command = compare_command(row, digest.night)
         return "" if command is None else f"Compare: {command}"
-    return f"Explain: fairmfu explain {row['run_id']}{store_option(digest.night)}"
+    return f"Explain: fairmfu explain {row['run_id']}{store_option(digest.night.store)}"
 
 
 # --- share of failed launches -------------------------------------------------------------

@@ -34,6 +34,7 @@ RUN_COLUMNS: Final[Columns] = {
     "steps": ("steps", "{:,}".format),
     "tgs": ("TGS", count),
     "seconds_per_step": ("s a step", "{:.3g}".format),
+    "samples_per_second": ("samples/s", count),
     "doubts": ("doubt", first_doubt),
     "tgs_end_to_end": ("TGS end to end", count),
     "mfu": ("MFU exact attention", percent),
@@ -47,7 +48,7 @@ RUN_COLUMNS: Final[Columns] = {
 
 DROPPABLE_RUN_COLUMNS: Final = (
     *("inferred", "logged_mfu", "steps", "tgs_end_to_end", "log_format", "mfu_full_attention"),
-    *("precision", "seq_len", "logged_tflops", "model", "seconds_per_step"),
+    *("precision", "seq_len", "logged_tflops", "model", "samples_per_second", "seconds_per_step"),
 )
 """Columns that a narrow terminal omits, in this order."""
 
@@ -55,11 +56,13 @@ DROPPABLE_RUN_COLUMNS: Final = (
 def columns_of_runs(metrics: pl.DataFrame) -> Columns:
     """Return RUN_COLUMNS without useless ones.
 
-    Doubts only if there are any, seconds per step only if a TGS is unknown.
+    Doubts only if there are any; rates without tokens only if they replace an unknown TGS.
     """
-    unknown = metrics.filter(pl.col("tgs").is_null(), pl.col("seconds_per_step").is_not_null())
+    unknown = metrics.filter(pl.col("tgs").is_null())
     useless = {"doubts"} if not metrics["doubts"].list.len().sum() else set()
-    useless |= {"seconds_per_step"} if unknown.is_empty() else set()
+    useless |= {
+        name for name in ("seconds_per_step", "samples_per_second") if not unknown[name].count()
+    }
     return {name: how for name, how in RUN_COLUMNS.items() if name not in useless}
 
 
@@ -101,7 +104,7 @@ def run_doubts(rows: Iterable[MetricsRow], *, missing: bool = True) -> list[str]
             told += [f"{_few(said[words])}: {words}" for words in kind]
         else:
             every = list(dict.fromkeys(run for words in kind for run in said[words]))
-            told.append(f"{_few(every)}: {_spanned(kind)} ({MERGED_FIGURES_HINT})")
+            told.append(f"{_few(every)}: {_merged(kind)}; for one run: fairmfu explain RUN)")
     return [*told, *([SET_FACTS_HINT if missing else MISSING_FACTS_HINT] if lacking else [])]
 
 
@@ -110,10 +113,11 @@ def _few(runs: Sequence[str]) -> str:
     return ", ".join(shown)
 
 
-def _spanned(kind: Sequence[str]) -> str:
-    """Return a sentence with ranges for sentences that differ only in figures.
+def _merged(kind: Sequence[str]) -> str:
+    """Return one sentence for sentences that differ only in figures, open for one more clause.
 
-    The range shows how bad the worst is.
+    Ranges show how bad the worst is. With more ranges than a reader can follow, the sentence ends
+    before the first, if it says anything there.
     """
     words = STANDALONE_NUMBER.split(kind[0])
     spans = [
@@ -123,7 +127,14 @@ def _spanned(kind: Sequence[str]) -> str:
             for of in zip(*map(STANDALONE_NUMBER.findall, kind), strict=True)
         )
     ]
-    return "".join(chain.from_iterable(zip_longest(words, spans, fillvalue="")))
+    parts = list(chain.from_iterable(zip_longest(words, spans, fillvalue="")))
+    ranges = [at for at, part in enumerate(parts) if at % 2 and " to " in part]
+    if len(ranges) > MAX_RANGES:
+        before = CLAUSE_END.split("".join(parts[: ranges[0]]))[:-1]
+        if before:
+            fix = "".join(parts).partition(" Fix: ")
+            return f"{before[0]}.{fix[1]}{fix[2]} (figures differ"
+    return f"{''.join(parts)} (figures are ranges over these runs"
 
 
 def _number(figure: str) -> float:
@@ -136,6 +147,8 @@ STANDALONE_NUMBER: Final = re.compile(r"(?<![\w'.-])[-+]?\d+(?:,\d{3})*(?:\.\d+)
 MAX_LISTED_RUNS: Final = 3
 """Most runs named for one message, before they are counted; and most similar messages."""
 
-MERGED_FIGURES_HINT: Final = "figures are ranges over these runs; for one run: fairmfu explain RUN"
+MAX_RANGES: Final = 4
+CLAUSE_END: Final = re.compile(r"[.:;,] ")
+
 SET_FACTS_HINT: Final = "Give missing facts with: fairmfu set RUN NAME=VALUE"
 MISSING_FACTS_HINT: Final = "List missing facts with: fairmfu runs"

@@ -32,6 +32,7 @@ RUN = {
     "steps": 1_000_000,
     "tgs": 12_345.0,
     "seconds_per_step": 1.28,
+    "samples_per_second": 400.0,
     "doubts": ["TGS is of 2 windows, 20 steps, and may be off by 61%, as they differ"],
     "tgs_end_to_end": 12_289.0,
     "mfu": 0.3333,
@@ -72,7 +73,7 @@ def test_a_narrow_terminal_shows_whole_figures_and_names_what_it_leaves_out(
     assert "outcome" in there
 
 
-@pytest.mark.parametrize("shown", [290], indirect=True)
+@pytest.mark.parametrize("shown", [305], indirect=True)
 def test_a_wide_terminal_shows_all_in_one_line_each(shown: str) -> None:
     assert len(shown.splitlines()) == 3
     assert "Columns hidden" not in shown
@@ -173,6 +174,14 @@ def test_doubts_of_many_runs_that_differ_in_figures_alone_are_told_once() -> Non
     gaps = [f"TGS is {gap}% off. 4 of 4,096 by 0.2.3, in 7." for gap in ("+2", "0.5", "-12.5", "9")]
     (told,) = run_doubts(doubtful(*gaps))
     assert "TGS is -12.5 to 9% off. 4 of 4,096 by 0.2.3, in 7. (" in told
+    levels = [
+        f"Speed changed, to {n}. By steps: {n} to {n}: {n}; {n} to {n}. Fix: look"
+        for n in (1, 2, 4, 7)
+    ]
+    (told,) = run_doubts(doubtful(*levels))
+    assert told.endswith(
+        "2 more runs: Speed changed. Fix: look (figures differ; for one run: fairmfu explain RUN)"
+    )
     names = [f"The model 'llama{n}-{n}.5b' is unknown" for n in range(4)]
     assert len(run_doubts(doubtful(*names))) == 4
     assert run_doubts(doubtful(*["the same"] * 4)) == ["run-0, run-1, 2 more runs: the same"]
