@@ -335,13 +335,12 @@ def _standing(digest: NightDigest, findings: Sequence[Finding]) -> list[ChangeVi
 
 def _change(change: NightChange, night: Night) -> ChangeView:
     state = STATE_REGRESSED if change["kind"] == REGRESSION else STATE_IMPROVED
-    return ChangeView(
-        state=state,
-        symbol=STATE_SYMBOLS[state],
+    return _change_view(
+        state,
+        change_clause(change, night.at, SERIES_STYLE),
+        change_evidence(change, night.at, night.threshold, SERIES_STYLE),
+        compare_command(change, night),
         counts=change["counts"],
-        clause=trusted(change_clause(change, night.at, SERIES_STYLE)),
-        evidence=trusted(change_evidence(change, night.at, night.threshold, SERIES_STYLE)),
-        command=compare_command(change, night),
     )
 
 
@@ -351,13 +350,25 @@ def _watched(finding: Finding) -> ChangeView:
     what, _, command = finding.fix.partition(": ")
     is_compared = what == "Compare"
     more = "" if is_compared else f" {plain(finding.fix)}"
+    return _change_view(
+        STATE_REGRESSED,
+        f"{SERIES_STYLE.name(finding.job)} {plain(finding.detail)}",
+        f"{plain(finding.evidence)}{more}".strip(),
+        command if is_compared else None,
+    )
+
+
+def _change_view(
+    state: str, clause: str, evidence: str, command: str | None, *, counts: bool = True
+) -> ChangeView:
+    """Return the view of a change; clause, evidence: as SERIES_STYLE writes them."""
     return ChangeView(
-        state=STATE_REGRESSED,
-        symbol=STATE_SYMBOLS[STATE_REGRESSED],
-        counts=True,
-        clause=trusted(f"{SERIES_STYLE.name(finding.job)} {plain(finding.detail)}"),
-        evidence=trusted(f"{plain(finding.evidence)}{more}".strip()),
-        command=command if is_compared else None,
+        state=state,
+        symbol=STATE_SYMBOLS[state],
+        counts=counts,
+        clause=trusted(clause),
+        evidence=trusted(evidence),
+        command=command,
     )
 
 
