@@ -159,7 +159,7 @@ def _memory(row: MetricsRow) -> str:
     if not told:
         return ""
     slope = row["memory_slope"]
-    hourly = f", {slope / GIB:.2g} GiB an hour" if slope else ""
+    hourly = f", by {count(slope / GIB)} GiB an hour" if slope else ""
     return f"Memory: the peak {told}{rest}{hourly}."
 
 
