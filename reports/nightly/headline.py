@@ -53,6 +53,7 @@ from .night_report import (
     suspects,
 )
 from .repeated_jobs import jobs_that_ran_again
+from .setup_changes import UNCONFIRMED
 
 LOUD: Final = (
     *(FAILED, SILENT, STOPPED, STILL_FAILED, NOT_ANALYSED, SLOWER, BELOW),
@@ -67,10 +68,11 @@ def headline(digest: NightDigest, style: Style = PLAIN_STYLE) -> Verdict:
     says = _worst(digest, found, style)
     better = of_kinds(found, FASTER)
     loud = bool(of_kinds(found, *LOUD))
-    setups = _setups(of_kinds(found, SETUP), style)
+    changed = of_kinds(found, SETUP)
+    setups = _setups(changed, style)
     if not loud:
         says += [setups] if setups else []
-        news = _improved(better, digest.night.at, style) if better else _no_news(digest)
+        news = _improved(better, digest.night.at, style) if better else _no_news(digest, changed)
         says.append(news)
     notes = [
         _tonight(digest) if loud or better else "",
@@ -260,7 +262,7 @@ def _improved(better: Sequence[Finding], now: datetime, style: Style) -> str:
 # --- nothing new --------------------------------------------------------------------------
 
 
-def _no_news(digest: NightDigest) -> str:
+def _no_news(digest: NightDigest, setups: Sequence[Finding]) -> str:
     """Return the first sentences of a night without a change that counts."""
     ran = [row for row in digest.series if row["ran"]]
     runs = f"{count_noun(len(digest.runs), 'run')} tonight."
@@ -269,7 +271,7 @@ def _no_news(digest: NightDigest) -> str:
         first = "No new run tonight."
     elif any(change["new"] for change in digest.changes):
         first = f"No new speed change above the threshold of {percent(digest.night.threshold)}."
-    elif suspects(digest):
+    elif suspects(digest) or any(UNCONFIRMED in one.detail for one in setups):
         first = "No new confirmed speed change."
     elif not ran:
         first = "Nothing to compare."
@@ -316,15 +318,18 @@ def _tonight(digest: NightDigest) -> str:
         if row["state"] != STATE_NEW and not row["suspect"]
     )
     counts = {
-        "without a new change": len(ran) - few - doubt - moved,
+        "unchanged": len(ran) - few - doubt - moved,
         "changed": moved,
         "suspect": doubt,
         "with too few runs": few,
     }
-    parts = ", ".join(f"{n:,} {words}" for words, n in counts.items() if n)
+    told = [(n, words) for words, n in counts.items() if n]
+    parts = ", ".join(f"{n:,} {words}" for n, words in told)
     if len(ran) == len(digest.series):
         return f"{text} in {every}: {parts}."
-    return f"{text}; speed measured in {len(ran):,} of {every}: {parts}."
+    share = f"{len(ran):,} of {every} {'has' if len(ran) == 1 else 'have'} a measured speed"
+    all_alike = f"all {told[0][1]}" if len(ran) > 1 else told[0][1]
+    return f"{text}. {share}: {parts if len(told) > 1 else all_alike}."
 
 
 # --- notes --------------------------------------------------------------------------------

@@ -12,6 +12,10 @@ MAX_NOISE_SPREADS: Final = 2
 """A run nearer to its level than this many standard deviations of the series has its speed."""
 
 
+UNCONFIRMED: Final = "not confirmed"
+"""Words on a speed of one run alone."""
+
+
 def setup_clause(marks: Sequence[str], series: NightSeries) -> str:
     """Return what changed tonight, and the speed of the run that shows it."""
     return "; ".join(filter(None, (*marks, _speed(series))))
@@ -25,4 +29,4 @@ def _speed(series: NightSeries) -> str:
     if spread is not None and abs(ratio - 1) <= MAX_NOISE_SPREADS * spread:
         return "same speed"
     way = "below" if ratio < 1 else "above"
-    return f"{percent(abs(ratio - 1))} {way} its level, not confirmed"
+    return f"{percent(abs(ratio - 1))} {way} its level, {UNCONFIRMED}"

@@ -16,6 +16,7 @@ from fairmfu.metrics.core.run_table import (
 )
 from fairmfu.metrics.diagnosis.phase_gap import REST
 from fairmfu.metrics.throughput.speed_levels import steps_of
+from fairmfu.metrics.throughput.step_rates import SECONDS_PER_HOUR
 from fairmfu.metrics.throughput.time_breakdown import UNEXPLAINED
 from fairmfu.metrics.throughput.unlogged_work import DATA_LOADING
 
@@ -158,9 +159,16 @@ def _memory(row: MetricsRow) -> str:
     rest = f", and {more} more change{'s' * (more > 1)}" if more > 0 else ""
     if not told:
         return ""
-    slope = row["memory_slope"]
-    hourly = f", by {count(slope / GIB)} GiB an hour" if slope else ""
-    return f"Memory: the peak {told}{rest}{hourly}."
+    return f"Memory: the peak {told}{rest}{_hourly(row, changes)}."
+
+
+def _hourly(row: MetricsRow, changes: Sequence[MemoryChange]) -> str:
+    """Return the growth per hour; empty if it was not seen for an hour."""
+    slope, seconds = row["memory_slope"], row["seconds_per_step"]
+    if not slope or seconds is None:
+        return ""
+    hours = (changes[-1]["to_step"] - changes[-1]["from_step"]) * seconds / SECONDS_PER_HOUR
+    return f", by {count(slope / GIB)} GiB an hour" if hours >= 1 else ""
 
 
 def _memory_change(change: MemoryChange) -> str:

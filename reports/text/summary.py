@@ -243,10 +243,12 @@ OPERATOR_COLUMNS: Final[Columns] = {
     "operator": ("operator", str),
     "layers": ("layers", str),
     "dtype": ("precision", str),
-    "forward_flops_per_token": ("forward FLOPs/token", count),
-    "flops_per_token": ("training FLOPs/token", count),
+    "forward_flops_per_token": ("forward\nFLOPs/token", count),
+    "flops_per_token": ("training\nFLOPs/token", count),
     "share": ("share", percent),
 }
+DROPPABLE_OPERATOR_COLUMNS: Final = ("forward_flops_per_token", "layers")
+"""Columns that a narrow terminal omits, in this order."""
 
 FACT_COLUMNS: Final[Columns] = {
     "name": ("fact", str),
@@ -323,7 +325,7 @@ def _explained(
         ranks_table(row),
         _time(row),
         _formula(row),
-        render_frame(operators, "table", OPERATOR_COLUMNS) if operators.height else "",
+        _operators(operators),
         _claims(row),
         _audit(row, analysis.audits[run_id]),
         *map(bridge_text, bridges),
@@ -351,6 +353,16 @@ def _as_data(
 def _title(row: MetricsRow) -> str:
     made_up = " [synthetic]" if row["synthetic"] else ""
     return f"{printable(str(row['name']))} ({row['run_id']}, {row['log_format']}){made_up}"
+
+
+def _operators(operators: pl.DataFrame) -> str:
+    return (
+        render_frame(
+            operators, "table", OPERATOR_COLUMNS, DROPPABLE_OPERATOR_COLUMNS, complete_output="json"
+        )
+        if operators.height
+        else ""
+    )
 
 
 def _facts(held: pl.DataFrame, missing: Sequence[str]) -> str:

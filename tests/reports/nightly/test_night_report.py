@@ -149,7 +149,7 @@ def test_a_run_that_did_not_complete_comes_before_a_regression():
 
 def test_what_must_be_known_beside_it_stands_beneath():
     assert headline(build_digest(a_bad_night())).notes == (
-        "21 runs tonight in 20 jobs: 18 without a new change, 1 changed, 1 suspect.",
+        "21 runs tonight in 20 jobs: 18 unchanged, 1 changed, 1 suspect.",
         "1 log could not be read: logs/cut.log.gz.",
     )
 
@@ -179,7 +179,7 @@ def test_a_quiet_night_names_how_many_series_ran(outcome):
     else:
         assert first(night).startswith("1 of 20 jobs failed tonight: ")
         assert (
-            "1 run tonight; speed measured in 1 of 20 jobs"
+            "1 run tonight. 1 of 20 jobs has a measured speed"
             in headline(build_digest(night)).notes[0]
         )
 
