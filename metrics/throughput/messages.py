@@ -129,8 +129,8 @@ COUNTED_STALLS: Final = MessageKind(
     "Slow windows lower TGS by {more:.1%}: {windows}. They are stalls, or work without a log line. "
     "Without them, TGS is {faster}",
     "doubt",
-    when="Slow windows count in TGS, and no log line explains them. If they take three times as "
-    "long as the others or more, the run is not ranked.",
+    when="Slow windows count in TGS, and no log line explains them. If they are at most an "
+    "eighth, and take three times as long as the others, the run is not ranked.",
     fix=ORIGINAL_LOG_FIX,
 )
 FEW_WINDOWS: Final = MessageKind(

@@ -283,6 +283,7 @@ def test_tgs_without_the_told_windows_is_higher_by_the_share_told(
         ([99, *[10] * 700, 50], {"unlogged": (701,)}, "doubt"),  # 0.6 % of TGS
         ([99, *[10] * 9, 31], {"stalled": (10,)}, "unranked"),
         ([99, *[10] * 9, 29], {"stalled": (10,)}, "doubt"),  # less than three times the others
+        ([99, *[10] * 9, 31, 31], {"stalled": (10, 11)}, "doubt"),  # more than an eighth
         ([99, *[10] * 700, 50], {"stalled": (701,)}, None),
     ],
 )
