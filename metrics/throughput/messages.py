@@ -110,7 +110,7 @@ REINFORCEMENT_STEPS: Final = MessageKind(
 UNLOGGED_WORK: Final = MessageKind(
     "unlogged-work",
     "TGS leaves out {windows}, probably unlogged evaluations or checkpoints. With them, TGS is "
-    "{slower} (-{less:.1%})",
+    "{less:.1%} lower",
     "doubt",
     when="A few windows are far slower than the rest, and no log line explains them. If they "
     "change TGS by more than 1 %, the run is not ranked.",
@@ -126,8 +126,7 @@ LATE_START: Final = MessageKind(
 )
 COUNTED_STALLS: Final = MessageKind(
     "counted-stalls",
-    "Slow windows lower TGS by {more:.1%}: {windows}. They are stalls, or work without a log line. "
-    "Without them, TGS is {faster}",
+    "Slow windows lower TGS by {more:.1%}: {windows}. They are stalls, or work without a log line",
     "doubt",
     when="Slow windows count in TGS, and no log line explains them. If they are at most an "
     "eighth, and take three times as long as the others, the run is not ranked.",

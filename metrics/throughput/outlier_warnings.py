@@ -38,8 +38,6 @@ from .windows import (
 
 MAX_OUTLIERS: Final = 1 / 4
 """Largest share of a few windows that can be outliers: none of three."""
-MIN_WHOLE_RATE: Final = 100
-"""Rate from which on no decimals are shown."""
 MAX_TENTHS: Final = 9.5
 """Ratio from which tenths are not shown."""
 
@@ -120,25 +118,18 @@ def spikes_warning(spikes: Spikes | None) -> Message | None:
         return None
     often = "" if spikes.period is None else f" every {spikes.period:,} steps"
     said = _slow_windows(spikes.slow, spikes.others, often)
-    slower, faster = spikes.rates
     large = spikes.effect > MAX_UNEXPLAINED_GAP
     if not spikes.counted:
-        return UNLOGGED_WORK(
-            "unranked" if large else "doubt", windows=said, slower=_rate(slower), less=spikes.effect
-        )
+        return UNLOGGED_WORK("unranked" if large else "doubt", windows=said, less=spikes.effect)
     if not large:
         return None
     number, others = len(spikes.slow.indices), len(spikes.others.indices)
-    isolated = _ratio(
-        spikes.slow, spikes.others
-    ) >= 1 + MIN_APART_SHARE and number <= MAX_WORK_WINDOWS * (number + others)
-    return COUNTED_STALLS(
-        "unranked" if isolated else "doubt", windows=said, more=spikes.effect, faster=_rate(faster)
+    isolated = (
+        not spikes.may_be_updates
+        and _ratio(spikes.slow, spikes.others) >= 1 + MIN_APART_SHARE
+        and number <= MAX_WORK_WINDOWS * (number + others)
     )
-
-
-def _rate(value: float) -> str:
-    return f"{value:,.0f}" if value >= MIN_WHOLE_RATE else f"{value:.3g}"
+    return COUNTED_STALLS("unranked" if isolated else "doubt", windows=said, more=spikes.effect)
 
 
 def late_start_warning(
