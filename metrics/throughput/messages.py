@@ -110,7 +110,7 @@ REINFORCEMENT_STEPS: Final = MessageKind(
 UNLOGGED_WORK: Final = MessageKind(
     "unlogged-work",
     "TGS leaves out {windows}, probably unlogged evaluations or checkpoints. With them, TGS is "
-    "{slower} (-{less:.1%})",
+    "{less:.1%} lower",
     "doubt",
     when="TGS leaves out slow windows without a reason in the log; no rank above 1 %.",
     fix=ORIGINAL_LOG_FIX,
@@ -125,8 +125,7 @@ LATE_START: Final = MessageKind(
 )
 COUNTED_STALLS: Final = MessageKind(
     "counted-stalls",
-    "Slow windows lower TGS by {more:.1%}: {windows}. They are stalls, or work without a log line. "
-    "Without them, TGS is {faster}",
+    "Slow windows lower TGS by {more:.1%}: {windows}. They are stalls, or work without a log line",
     "doubt",
     when="Slow windows without a reason in the log count in TGS.",
     fix=ORIGINAL_LOG_FIX,

@@ -17,6 +17,7 @@ from ..core.run_arrays import RunArrays, median, total
 from .messages import COUNTED_STALLS, LATE_START, UNLOGGED_WORK
 from .unlogged_work import (
     LOWER_LEVEL_QUANTILE,
+    MAX_WORK_WINDOWS,
     MIN_APART_SHARE,
     MIN_WINDOWS,
     find_period,
@@ -37,8 +38,6 @@ from .windows import (
 
 MAX_OUTLIERS: Final = 1 / 4
 """Largest share of a few windows that can be outliers: none of three."""
-MIN_WHOLE_RATE: Final = 100
-"""Rate from which on no decimals are shown."""
 MAX_TENTHS: Final = 9.5
 """Ratio from which tenths are not shown."""
 
@@ -49,12 +48,14 @@ class Spikes:
 
     slow, others: both kinds; counted: whether TGS includes the slow ones
     period: steps between them; None if they follow no period
+    may_be_updates: the slow windows may be those with optimizer steps
     """
 
     slow: WindowSelection
     others: WindowSelection
     counted: bool
     period: int | None = None
+    may_be_updates: bool = False
 
     @property
     def rates(self) -> tuple[float, float]:
@@ -92,7 +93,7 @@ def find_spikes(windows: RunArrays, steady: WindowSelection, evidence: str) -> S
     )
     if not len(at) or not total(others.seconds) or not total(others.tokens):
         return None
-    return Spikes(slow, others, counted=True)
+    return Spikes(slow, others, counted=True, may_be_updates=updates_unknown(windows))
 
 
 def spike_columns(spikes: Spikes | None) -> dict[str, float]:
@@ -111,28 +112,24 @@ def spikes_warning(spikes: Spikes | None) -> Message | None:
 
     Those that TGS counts only if they lower it by more than 1 %. The run is not ranked if those
     that TGS leaves out change it by more than 1 %, as the cause is unknown; nor if TGS includes
-    windows of several times the usual time.
+    a few windows of several times the usual time.
     """
     if spikes is None:
         return None
     often = "" if spikes.period is None else f" every {spikes.period:,} steps"
     said = _slow_windows(spikes.slow, spikes.others, often)
-    slower, faster = spikes.rates
     large = spikes.effect > MAX_UNEXPLAINED_GAP
     if not spikes.counted:
-        return UNLOGGED_WORK(
-            "unranked" if large else "doubt", windows=said, slower=_rate(slower), less=spikes.effect
-        )
+        return UNLOGGED_WORK("unranked" if large else "doubt", windows=said, less=spikes.effect)
     if not large:
         return None
-    isolated = _ratio(spikes.slow, spikes.others) >= 1 + MIN_APART_SHARE
-    return COUNTED_STALLS(
-        "unranked" if isolated else "doubt", windows=said, more=spikes.effect, faster=_rate(faster)
+    number, others = len(spikes.slow.indices), len(spikes.others.indices)
+    isolated = (
+        not spikes.may_be_updates
+        and _ratio(spikes.slow, spikes.others) >= 1 + MIN_APART_SHARE
+        and number <= MAX_WORK_WINDOWS * (number + others)
     )
-
-
-def _rate(value: float) -> str:
-    return f"{value:,.0f}" if value >= MIN_WHOLE_RATE else f"{value:.3g}"
+    return COUNTED_STALLS("unranked" if isolated else "doubt", windows=said, more=spikes.effect)
 
 
 def late_start_warning(
