@@ -63,7 +63,9 @@ class SimplifiedModel(NamedTuple):
         groups = [(group.count, group.attention) for group in self.shape.layers]
         softmax = tuple((count, a) for count, a in groups if isinstance(a, Attention))
         if len(softmax) < len(groups):
-            raise ShapeError(f"{self.shape.name} has linear attention, which this tool has not.")
+            raise ShapeError(
+                f"{self.shape.name} has layers without attention, and this tool has none."
+            )
         return softmax
 
     @property

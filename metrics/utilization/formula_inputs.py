@@ -26,6 +26,8 @@ from ..formula.model_shapes import (
     Attention,
     ImpossibleShapeError,
     LayerGroup,
+    LinearAttention,
+    Mixer,
     ModelShape,
     ShapeError,
     UnknownModelError,
@@ -364,7 +366,8 @@ def work_key(run: FormulaInputs) -> str:
 def _unmasked(group: LayerGroup) -> LayerGroup:
     if not isinstance(group.attention, Attention):
         return group
-    return replace(group, attention=replace(group.attention, window=None, chunk=None, causal=True))
+    every_key = replace(group.attention, window=None, chunk=None, top_k=None, causal=True)
+    return replace(group, attention=every_key)
 
 
 def attention_pattern(run: FormulaInputs) -> str:
@@ -426,12 +429,17 @@ def _same_work(shape: ModelShape) -> ModelShape:
     layers = tuple(
         replace(
             group,
-            attention=replace(group.attention, fused=False),
+            attention=_split(group.attention),
             ffn=None if group.ffn is None else replace(group.ffn, fused=False),
         )
         for group in shape.layers
     )
     return replace(shape, name="", layers=layers, mtp_modules=0)
+
+
+def _split(mixer: Mixer | None) -> Mixer | None:
+    """Return the mixer with one weight for each projection."""
+    return replace(mixer, fused=False) if isinstance(mixer, Attention | LinearAttention) else mixer
 
 
 def _build(name: str, facts: Mapping[str, Mapping[str, Any]]) -> ModelShape:

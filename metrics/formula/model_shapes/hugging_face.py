@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Final, Literal
 
+from .config import Config
+from .decoder import read_decoder
+from .decoder_types import DECODERS
 from .shape import (
     Attention,
     FeedForward,
@@ -16,88 +19,11 @@ from .shape import (
     MixtureOfExperts,
     ModelShape,
     ShapeError,
-    check_dimension,
     grouped_layers,
     grouped_query,
     head_width,
     windowed_layers,
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Config:
-    """Reader of a configuration; a missing or malformed key raises ShapeError.
-
-    Defaults are used only where transformers documents them for this model_type (5.23.0,
-    configuration classes). As in transformers, absent and null mean the same.
-
-    read_keys: keys requested so far, by this configuration or its copies (`with_values`)
-    """
-
-    values: Mapping[str, object]
-    source: str
-    read_keys: set[str] = field(default_factory=set, compare=False)
-
-    def with_values(self, values: Mapping[str, object]) -> Config:
-        """Return the same configuration with other values."""
-        return Config(values, self.source, self.read_keys)
-
-    def number(self, *keys: str, default: int | None = None) -> int:
-        """Return the first of `keys` with a value, a whole number of at least 1."""
-        value = self.optional(*keys)
-        if value is None:
-            value = default
-        if value is None:
-            raise ShapeError(
-                f"{self.source} lacks {' or '.join(repr(key) for key in keys)}, which the model's"
-                " shape needs. Fix: give a complete model_config=PATH/config.json"
-            )
-        if value < 1:
-            raise ShapeError(f"{self.source}: {keys[0]!r} must be 1 or more, not {value}.")
-        return check_dimension(self.source, keys[0], value)
-
-    def optional(self, *keys: str) -> int | None:
-        """Return the first of `keys` with a value; None without any."""
-        self.read_keys.update(keys)
-        for key in keys:
-            value = self.values.get(key)
-            if isinstance(value, bool) or not isinstance(value, int | None):
-                raise ShapeError(f"{self.source}: {key!r} is {value!r}, not a whole number.")
-            if value is not None:
-                return check_dimension(self.source, key, value)
-        return None
-
-    def flag(self, key: str, *, default: bool) -> bool:
-        """Return a boolean of the configuration."""
-        self.read_keys.add(key)
-        value = self.values.get(key)
-        if not isinstance(value, bool | None):
-            raise ShapeError(f"{self.source}: {key!r} is {value!r}, neither true nor false.")
-        return default if value is None else value
-
-    def choice(self, key: str, *choices: str, default: str) -> str:
-        """Return the value of a key, one of `choices`; the default if absent."""
-        self.read_keys.add(key)
-        value = self.values.get(key) or default
-        if value not in choices:
-            raise ShapeError(f"{self.source}: {key!r} is {value!r}, none of {', '.join(choices)}.")
-        return str(value)
-
-    def items(self, key: str) -> list[object]:
-        """Return a list of the configuration; empty if absent."""
-        self.read_keys.add(key)
-        value = self.values.get(key) or []
-        if not isinstance(value, list | tuple):
-            raise ShapeError(f"{self.source}: {key!r} is {value!r}, not a list.")
-        return list(value)
-
-    def layer_numbers(self, key: str) -> set[int]:
-        """Return a list of layer numbers as a set; empty if absent."""
-        places = self.items(key)
-        for place in places:
-            if isinstance(place, bool) or not isinstance(place, int):
-                raise ShapeError(f"{self.source}: {key!r} holds {place!r}, not a whole number.")
-        return {place for place in places if isinstance(place, int)}
 
 
 def from_hugging_face(config: Mapping[str, object]) -> ModelShape:
@@ -123,19 +49,19 @@ def from_hugging_face(config: Mapping[str, object]) -> ModelShape:
             )
         return from_hugging_face(inner)
     model_type = config.get("model_type")
-    reader = _HUGGING_FACE.get(str(model_type))
-    if reader is None:
-        raise ShapeError(
-            f"model_type {model_type!r} is unknown (known: {', '.join(sorted(_HUGGING_FACE))})."
-            " Fix: for a llama-like decoder, give model_type 'llama' with hidden_size,"
-            " num_hidden_layers, num_attention_heads, num_key_value_heads, head_dim,"
-            " intermediate_size, vocab_size and tie_word_embeddings."
-        )
     given = Config(config, f"The {model_type} config")
-    shape = reader(given)
+    shape = _reader(str(model_type))(given)
     _refuse_unread(given)
     name = config.get("_name_or_path")
     return replace(shape, name=str(name) if name else shape.name)
+
+
+def _reader(model_type: str) -> Callable[[Config], ModelShape]:
+    if model_type in DECODERS:
+        return lambda config: read_decoder(config, DECODERS[model_type])
+    if model_type in _HUGGING_FACE:
+        return _HUGGING_FACE[model_type]
+    raise ShapeError(f"model_type {model_type!r} is unknown.")
 
 
 SHAPE_KEYS: Final = frozenset(

@@ -41,6 +41,9 @@ class Attention:
     heads, kv_heads: query heads; key/value heads (MLA: as many as query heads)
     qk_head_dim, v_head_dim: width of one head of query and key, and of value; MLA: nope + rope
     window: keys that a query sees, itself included; None: no window
+    top_k: most keys that a query keeps of all it sees (sparse attention); None: all
+    indexer: weights that choose those keys; no gradient passes the choice
+    score_width: multiply-adds of the choice for each pair of query and key, over all its heads
     chunk: attention stays inside chunks of this many tokens; None: no chunks
     kv_lora_rank, q_lora_rank, rope_head_dim: MLA; no q_lora_rank: one full query projection
     fused: query, key and value are one weight (counts for adapters only)
@@ -48,6 +51,10 @@ class Attention:
     qkv_bias, output_bias: biases of the projections
     qk_norm: RMSNorm of query and key, `head`: one weight per head width, `all`: over all heads
     sinks: one learned score per head
+    own_keys: false where keys and values come from an earlier layer (Gemma 3n)
+    own_values: false where the key projection makes the values too (Gemma 4)
+    extra: more projections, such as an output gate
+    extra_params: more parameters outside the matrices
     """
 
     heads: int
@@ -56,6 +63,9 @@ class Attention:
     v_head_dim: int
     window: int | None = None
     chunk: int | None = None
+    top_k: int | None = None
+    indexer: tuple[Weight, ...] = ()
+    score_width: int = 0
     causal: bool = True
     kv_lora_rank: int | None = None
     q_lora_rank: int | None = None
@@ -66,10 +76,14 @@ class Attention:
     output_bias: bool = False
     qk_norm: Literal["none", "head", "all"] = "none"
     sinks: bool = False
+    own_keys: bool = True
+    own_values: bool = True
+    extra: tuple[Weight, ...] = ()
+    extra_params: int = 0
 
     def __post_init__(self) -> None:
         """Raise ImpossibleShapeError for impossible heads or lengths."""
-        lengths = {"window": self.window, "chunk": self.chunk}
+        lengths = {"window": self.window, "chunk": self.chunk, "top_k": self.top_k}
         widths = {"key and value heads": self.kv_heads, "head width": self.qk_head_dim}
         for name, size in (lengths | widths | {"width of a value": self.v_head_dim}).items():
             if size is not None and size < 1:
@@ -79,21 +93,32 @@ class Attention:
                 f"{self.heads:,} query heads cannot share {self.kv_heads:,} key and value heads."
             )
 
+    @property
+    def most_keys(self) -> int | None:
+        """Most keys that a query meets, by window and by selection; None: no limit."""
+        limits = [limit for limit in (self.window, self.top_k) if limit is not None]
+        return min(limits, default=None)
+
     def weights(self, hidden: int) -> tuple[Weight, ...]:
         """Return the weight matrices of a layer with inputs of width `hidden`."""
-        query, key = self._query_width(), self.kv_heads * self.qk_head_dim
-        value = self.kv_heads * self.v_head_dim
         output = Weight("o_proj", self.heads * self.v_head_dim, hidden)
         if self.kv_lora_rank is not None:
-            return (*self._latent_weights(hidden, self.kv_lora_rank), output)
+            inputs = self._latent_weights(hidden, self.kv_lora_rank)
+        else:
+            inputs = self._query_key_value_weights(hidden)
+        return (*inputs, output, *self.extra, *self.indexer)
+
+    def _query_key_value_weights(self, hidden: int) -> Iterator[Weight]:
+        query, key = self._query_width(), self.kv_heads * self.qk_head_dim
+        value = self.kv_heads * self.v_head_dim
         if self.fused:
-            return Weight("qkv_proj", hidden, query + key + value), output
-        return (
-            Weight("q_proj", hidden, query),
-            Weight("k_proj", hidden, key),
-            Weight("v_proj", hidden, value),
-            output,
-        )
+            yield Weight("qkv_proj", hidden, query + key + value)
+            return
+        yield Weight("q_proj", hidden, query)
+        if self.own_keys:
+            yield Weight("k_proj", hidden, key)
+        if self.own_keys and self.own_values:
+            yield Weight("v_proj", hidden, value)
 
     def _query_width(self) -> int:
         """Return the number of outputs of the query projection, gate included."""
@@ -112,7 +137,8 @@ class Attention:
 
     def vector_params(self, hidden: int) -> int:
         """Return the parameters outside the matrices: biases, query and key norms, sinks."""
-        return self.bias_params(hidden) + self.norm_params() + self.sink_params()
+        inner = self.norm_params() + self.sink_params() + self.extra_params
+        return self.bias_params(hidden) + inner
 
     def bias_params(self, hidden: int) -> int:
         """Return the parameters of the projections' biases."""
@@ -206,6 +232,48 @@ class LinearAttention:
         decays = self.value_heads if self.gate_rank is None else self.key_width
         return self.value_heads + decays + self.value_head_dim
 
+    @property
+    def kind(self) -> MixerKind:
+        """Name of the mixer in the names of its operators."""
+        return "linear attention"
+
+    @property
+    def state_size(self) -> int:
+        """Number of elements of the state."""
+        return self.value_width * self.key_head_dim
+
+
+MixerKind = Literal["linear attention", "state space", "convolution"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StateMixer:
+    """Mixer without attention: its weights, and a state of fixed size, if any.
+
+    Mamba, RWKV, xLSTM, lightning attention, and short convolutions, which have no state.
+
+    kind: name of the mixer in the names of its operators
+    matrices: its weights; a kernel named conv1d counts as a matrix with a row per tap
+    state_size: elements of the state; 0: none, so that the count is exact
+    params: parameters outside the matrices
+    """
+
+    kind: MixerKind
+    matrices: tuple[Weight, ...]
+    state_size: int = 0
+    params: int = 0
+
+    def weights(self, hidden: int) -> tuple[Weight, ...]:  # noqa: ARG002 (as Attention's)
+        """Return the weight matrices of a layer."""
+        return self.matrices
+
+    def vector_params(self, hidden: int) -> int:  # noqa: ARG002 (as Attention's)
+        """Return the parameters outside the matrices."""
+        return self.params
+
+
+Mixer = Attention | LinearAttention | StateMixer
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FeedForward:
@@ -241,6 +309,8 @@ class MixtureOfExperts:
     expert: one routed expert
     shared: all shared experts together, as one block of their summed width
     shared_gates: outputs of the gate over the shared block; 0: no gate
+    extra: more matrices: a wider router, projections around the experts
+    extra_params: more parameters outside the matrices
     """
 
     experts: int
@@ -249,6 +319,8 @@ class MixtureOfExperts:
     router_bias: bool = False
     shared: FeedForward | None = None
     shared_gates: int = 0
+    extra: tuple[Weight, ...] = ()
+    extra_params: int = 0
 
     def __post_init__(self) -> None:
         if self.experts_per_token > self.experts:
@@ -264,44 +336,62 @@ class MixtureOfExperts:
             yield from self.shared.weights(hidden)
         if self.shared_gates:
             yield Weight("shared_gate", hidden, self.shared_gates)
+        yield from self.extra
 
     def bias_params(self, hidden: int, experts: int) -> int:
         """Return the parameters of the biases, with this many of the routed experts."""
         shared = self.shared.bias_params(hidden) if self.shared else 0
         router = self.experts if self.router_bias else 0
-        return experts * self.expert.bias_params(hidden) + shared + router
+        return experts * self.expert.bias_params(hidden) + shared + router + self.extra_params
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayerGroup:
-    """Layers of equal shape, not necessarily neighbours.
+    """Layers of equal shape, not necessarily neighbours: a mixer, a feed-forward block, or both.
 
-    ffn, moe: one of them, or both where a dense block runs beside the experts
+    count: number of such layers
+    attention: mixer of the tokens: attention, linear attention or a state; None: none
+    beside: second mixer in the same layer (Falcon-H1)
+    ffn, moe: feed-forward block, experts, or both where a dense block runs beside the experts
+    extra: more matrices (AltUp and per-layer inputs of Gemma 3n, hyper-connections)
+    extra_params: more parameters outside the matrices
+    passes: times that a token runs through each layer (looped models)
     """
 
     count: int
-    attention: Attention | LinearAttention
+    attention: Mixer | None = None
+    beside: Mixer | None = None
     ffn: FeedForward | None = None
     moe: MixtureOfExperts | None = None
+    extra: tuple[Weight, ...] = ()
+    extra_params: int = 0
+    passes: int = 1
 
     def __post_init__(self) -> None:
-        if self.ffn is None and self.moe is None:
-            raise ShapeError("A layer needs a feed-forward block: give ffn, moe or both.")
+        if self.attention is None and self.ffn is None and self.moe is None:
+            raise ShapeError("A layer needs a mixer or a feed-forward block: give one.")
+
+    @property
+    def mixers(self) -> tuple[Mixer, ...]:
+        """Mixers of one layer, in order."""
+        return tuple(mixer for mixer in (self.attention, self.beside) if mixer is not None)
 
     def weights(self, hidden: int) -> Iterator[Weight]:
         """Yield the weight matrices of one of the layers."""
-        yield from self.attention.weights(hidden)
+        for mixer in self.mixers:
+            yield from mixer.weights(hidden)
         if self.ffn is not None:
             yield from self.ffn.weights(hidden)
         if self.moe is not None:
             yield from self.moe.weights(hidden)
+        yield from self.extra
 
     def vector_params(self, hidden: int, *, active: bool = False) -> int:
         """Return the parameters of one layer outside its matrices and layer norms.
 
         active: without the routed experts that a token does not pass
         """
-        params = self.attention.vector_params(hidden)
+        params = sum(mixer.vector_params(hidden) for mixer in self.mixers) + self.extra_params
         if self.ffn is not None:
             params += self.ffn.bias_params(hidden)
         if self.moe is not None:
@@ -331,6 +421,8 @@ class ModelShape:
     embedding_size: width of the table if not the hidden size (two more projections)
     positions: rows of a learned position table
     head_bias: lm_head has a bias
+    extra, extra_params: more matrices that a token passes once, and more parameters
+    extra_embedding: rows times width of more look-up tables
     mtp_modules: multi-token prediction modules, each a layer of the last group. A configuration
         names them, but only the run knows whether they are trained: `replace(shape, mtp_modules=1)`
     """
@@ -347,6 +439,9 @@ class ModelShape:
     embedding_size: int | None = None
     positions: int = 0
     head_bias: bool = False
+    extra: tuple[Weight, ...] = ()
+    extra_params: int = 0
+    extra_embedding: int = 0
     mtp_modules: int = 0
 
     @property
@@ -357,7 +452,18 @@ class ModelShape:
     @property
     def has_linear_attention(self) -> bool:
         """True if a layer's cost depends on its kernel and is thus an estimate."""
-        return any(isinstance(group.attention, LinearAttention) for group in self.layers)
+        return bool(self.state_kinds)
+
+    @property
+    def state_kinds(self) -> tuple[str, ...]:
+        """Kinds of mixers whose state makes the count an estimate, in order of appearance."""
+        kinds = (
+            mixer.kind
+            for group in self.layers
+            for mixer in group.mixers
+            if not isinstance(mixer, Attention) and mixer.state_size
+        )
+        return tuple(dict.fromkeys(kinds))
 
     @property
     def params_total(self) -> int:
@@ -373,7 +479,8 @@ class ModelShape:
     def params_embedding(self) -> int:
         """Parameters of the token and position tables; a tied token table is lm_head too."""
         width = self.embedding_size or self.hidden_size
-        return self.vocab_size * width + self.positions * self.hidden_size
+        tables = self.vocab_size * width + self.positions * self.hidden_size
+        return tables + self.extra_embedding
 
     @property
     def params_matmul(self) -> int:
@@ -383,10 +490,11 @@ class ModelShape:
         """
         hidden, table = self.hidden_size, self.embedding_size or self.hidden_size
         layers = sum(
-            count * weight.rows * weight.columns * weight.per_token
+            count * group.passes * weight.rows * weight.columns * weight.per_token
             for count, group in self.blocks()
             for weight in group.weights(hidden)
         )
+        layers += sum(weight.rows * weight.columns * weight.per_token for weight in self.extra)
         heads = table * self.vocab_size + self.mtp_modules * hidden * self.vocab_size
         return layers + heads + self._projections() + self.mtp_modules * 2 * hidden * hidden
 
@@ -436,7 +544,8 @@ class ModelShape:
         if not self.tied_embeddings:
             params += self.vocab_size * (self.embedding_size or hidden)
         params += self.vocab_size * self.head_bias
-        params += norm * (self.final_norm + self.embedding_norm)
+        params += norm * (self.final_norm + self.embedding_norm) + self.extra_params
+        params += sum(weight.rows * weight.columns * weight.copies for weight in self.extra)
         params += self.mtp_modules * (2 * hidden * hidden + 3 * norm)
         for count, group in self.blocks():
             matrices = sum(
@@ -516,15 +625,20 @@ def with_params_total(shape: ModelShape, params_total: int) -> ModelShape:
 
 # --- building shapes ------------------------------------------------------------------------
 
-Mixer = Attention | LinearAttention
-Layer = tuple[Mixer, FeedForward | None, MixtureOfExperts | None]
+Layer = tuple[Mixer | None, FeedForward | None, MixtureOfExperts | None]
 
 
 def grouped_layers(layers: Iterable[Layer]) -> tuple[LayerGroup, ...]:
     """Count equal layers, in order of first appearance."""
+    return counted_layers(
+        LayerGroup(count=1, attention=attention, ffn=ffn, moe=moe) for attention, ffn, moe in layers
+    )
+
+
+def counted_layers(layers: Iterable[LayerGroup]) -> tuple[LayerGroup, ...]:
+    """Join equal groups, in order of first appearance."""
     return tuple(
-        LayerGroup(count=count, attention=attention, ffn=ffn, moe=moe)
-        for (attention, ffn, moe), count in Counter(layers).items()
+        replace(group, count=count * group.count) for group, count in Counter(layers).items()
     )
 
 

@@ -1,0 +1,84 @@
+"""Reader of the keys of a Hugging Face config.json."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from .shape import ShapeError, check_dimension
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """Reader of a configuration; a missing or malformed key raises ShapeError.
+
+    Defaults are used only where transformers documents them for this model_type (5.23.0,
+    configuration classes). As in transformers, absent and null mean the same.
+
+    read_keys: keys requested so far, by this configuration or its copies (`with_values`)
+    """
+
+    values: Mapping[str, object]
+    source: str
+    read_keys: set[str] = field(default_factory=set, compare=False)
+
+    def with_values(self, values: Mapping[str, object]) -> Config:
+        """Return the same configuration with other values."""
+        return Config(values, self.source, self.read_keys)
+
+    def number(self, *keys: str, default: int | None = None) -> int:
+        """Return the first of `keys` with a value, a whole number of at least 1."""
+        value = self.optional(*keys)
+        if value is None:
+            value = default
+        if value is None:
+            raise ShapeError(
+                f"{self.source} lacks {' or '.join(repr(key) for key in keys)}, which the model's"
+                " shape needs. Fix: give a complete model_config=PATH/config.json"
+            )
+        if value < 1:
+            raise ShapeError(f"{self.source}: {keys[0]!r} must be 1 or more, not {value}.")
+        return check_dimension(self.source, keys[0], value)
+
+    def optional(self, *keys: str) -> int | None:
+        """Return the first of `keys` with a value; None without any."""
+        self.read_keys.update(keys)
+        for key in keys:
+            value = self.values.get(key)
+            if isinstance(value, bool) or not isinstance(value, int | None):
+                raise ShapeError(f"{self.source}: {key!r} is {value!r}, not a whole number.")
+            if value is not None:
+                return check_dimension(self.source, key, value)
+        return None
+
+    def flag(self, key: str, *, default: bool) -> bool:
+        """Return a boolean of the configuration."""
+        self.read_keys.add(key)
+        value = self.values.get(key)
+        if not isinstance(value, bool | None):
+            raise ShapeError(f"{self.source}: {key!r} is {value!r}, neither true nor false.")
+        return default if value is None else value
+
+    def choice(self, key: str, *choices: str, default: str) -> str:
+        """Return the value of a key, one of `choices`; the default if absent."""
+        self.read_keys.add(key)
+        value = self.values.get(key) or default
+        if value not in choices:
+            raise ShapeError(f"{self.source}: {key!r} is {value!r}, none of {', '.join(choices)}.")
+        return str(value)
+
+    def items(self, key: str) -> list[object]:
+        """Return a list of the configuration; empty if absent."""
+        self.read_keys.add(key)
+        value = self.values.get(key) or []
+        if not isinstance(value, list | tuple):
+            raise ShapeError(f"{self.source}: {key!r} is {value!r}, not a list.")
+        return list(value)
+
+    def layer_numbers(self, key: str) -> set[int]:
+        """Return a list of layer numbers as a set; empty if absent."""
+        places = self.items(key)
+        for place in places:
+            if isinstance(place, bool) or not isinstance(place, int):
+                raise ShapeError(f"{self.source}: {key!r} holds {place!r}, not a whole number.")
+        return {place for place in places if isinstance(place, int)}

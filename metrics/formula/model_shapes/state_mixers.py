@@ -1,0 +1,95 @@
+"""Mixers without attention, by their keys: Mamba, lightning attention, KDA, short convolutions."""
+
+from __future__ import annotations
+
+from .config import Config
+from .shape import LinearAttention, StateMixer, Weight
+
+
+def mamba(config: Config) -> StateMixer:
+    """Return Mamba (arXiv:2312.00752): one state of `state_size` for each inner channel.
+
+    Its step of time has a low rank; with `mamba_norms`, Jamba's norms of step, B and C.
+    """
+    hidden = config.number("hidden_size")
+    inner = config.optional("mamba_intermediate_size") or config.number("expand") * hidden
+    state, rank = config.number("state_size"), config.number("time_step_rank")
+    kernel, bias = config.number("conv_kernel"), config.flag("use_bias", default=False)
+    matrices = (
+        Weight("in_proj", hidden, 2 * inner),
+        Weight("x_proj", inner, rank + 2 * state),
+        Weight("dt_proj", rank, inner),
+        Weight("conv1d", kernel, inner),
+        Weight("out_proj", inner, hidden),
+    )
+    params = inner * state + 2 * inner  # decay, skip, bias of the step
+    params += inner if config.flag("use_conv_bias", default=True) else 0
+    params += 2 * inner + hidden if bias else 0
+    params += rank + 2 * state if config.flag("mamba_norms", default=False) else 0
+    return StateMixer(
+        kind="state space", matrices=matrices, state_size=inner * state, params=params
+    )
+
+
+def mamba2(config: Config) -> StateMixer:
+    """Return Mamba-2 (arXiv:2405.21060): one state of head width x `state_size` for each head."""
+    hidden, heads = config.number("hidden_size"), config.number("mamba_num_heads")
+    inner = heads * config.number("mamba_head_dim")
+    state, groups = config.number("state_size"), config.number("n_groups")
+    channels = inner + 2 * groups * state
+    inputs = inner + channels + heads
+    bias = config.flag("use_bias", default=False)
+    params = 3 * heads  # decay, skip, bias of the step
+    params += inner if config.flag("mamba_norm", default=True) else 0
+    params += channels if config.flag("use_conv_bias", default=True) else 0
+    params += inputs + hidden if bias else 0
+    matrices = (
+        Weight("in_proj", hidden, inputs),
+        Weight("conv1d", config.number("conv_kernel"), channels),
+        Weight("out_proj", inner, hidden),
+    )
+    return StateMixer(
+        kind="state space", matrices=matrices, state_size=inner * state, params=params
+    )
+
+
+def lightning(config: Config) -> StateMixer:
+    """Return lightning attention (MiniMax-01, arXiv:2501.08313)."""
+    hidden, heads = config.number("hidden_size"), config.number("num_attention_heads")
+    head = config.optional("head_dim") or hidden // heads
+    width = heads * head
+    return StateMixer(
+        kind="linear attention",
+        matrices=(
+            Weight("qkv_proj", hidden, 3 * width),
+            Weight("output_gate", hidden, width),
+            Weight("out_proj", width, hidden),
+        ),
+        state_size=heads * head * head,
+        params=width,
+    )
+
+
+def short_convolution(config: Config) -> StateMixer:
+    """Return the gated short convolution of LFM2."""
+    hidden = config.number("hidden_size")
+    return StateMixer(
+        kind="convolution",
+        matrices=(
+            Weight("in_proj", hidden, 3 * hidden),
+            Weight("conv1d", config.number("conv_L_cache"), hidden),
+            Weight("out_proj", hidden, hidden),
+        ),
+        params=5 * hidden if config.flag("conv_bias", default=False) else 0,
+    )
+
+
+def gated_delta_net(config: Config) -> LinearAttention:
+    """Return Gated DeltaNet with one weight for each projection."""
+    return LinearAttention(
+        key_heads=config.number("linear_num_key_heads"),
+        value_heads=config.number("linear_num_value_heads"),
+        key_head_dim=config.number("linear_key_head_dim"),
+        value_head_dim=config.number("linear_value_head_dim"),
+        conv_kernel=config.number("linear_conv_kernel_dim"),
+    )
