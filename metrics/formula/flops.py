@@ -66,6 +66,9 @@ FORMULA_VERSION = "fairmfu-1"
 Dtype = Literal["fp32", "tf32", "fp16", "bf16", "fp8", "fp4"]
 """Precision of a matmul's computation (not the format that its result is stored in)."""
 
+FORWARD_ONLY = "forward-only "
+"""Start of the names of operators that pass no gradient in looped models (HRM-Text)."""
+
 Pass = Literal["forward", "input_gradient", "weight_gradient"]
 """Products of a training step: forward and recomputed forward, dX, dW."""
 
@@ -160,6 +163,7 @@ def attended_pairs(
     *,
     window: int | None = None,
     chunk: int | None = None,
+    block: int | None = None,
     causal: bool = True,
     documents: Sequence[int] | None = None,
 ) -> float:
@@ -168,6 +172,7 @@ def attended_pairs(
     seq_len: tokens of one sequence, or of one pack
     window: most keys that a query sees, itself included
     chunk: attention stays inside consecutive chunks of this many tokens
+    block: the window is kept in whole blocks of this many keys, the query's own among them
     documents: lengths of a pack's documents where a mask separates them (with several packs: all
         of them in one list); without lengths, the whole sequence is one document
 
@@ -181,6 +186,8 @@ def attended_pairs(
         raise ValueError("A window or chunk of a bidirectional mask is not in the formula.")
     if not causal:
         return sum(n * n for n in lengths) / sum(lengths)
+    if window is not None and block is not None:
+        return sum(_block_pairs(n, window, block) for n in lengths) / sum(lengths)
     return sum(_chunked_pairs(n, window, chunk) for n in lengths) / sum(lengths)
 
 
@@ -200,9 +207,37 @@ def _chunked_pairs(n: int, window: int | None, chunk: int | None) -> int:
     return chunks * _causal_pairs(chunk, window) + _causal_pairs(rest, window)
 
 
+def _block_pairs(n: int, window: int, block: int) -> int:
+    """Return the pairs of queries that keep whole blocks: the last of them partly in the future."""
+    if n <= window:
+        return _causal_pairs(n, None)
+    blocks, rest = divmod(n - window, block)
+    kept = window - block
+    own = blocks * (block * (block + 1) // 2) + rest * (rest + 1) // 2
+    return _causal_pairs(window, None) + kept * (n - window) + own
+
+
 def _causal_pairs(n: int, window: int | None) -> int:
     W = n if window is None else min(window, n)
     return W * (W + 1) // 2 + (n - W) * W
+
+
+def compressed_keys(attention: Attention, T: int, *, full: bool = False) -> float:
+    """Return the compressed keys that a query sees, per token.
+
+    Each stands for `compression` whole tokens before the query's end; at most `top_k` are chosen.
+    full: all keys of the sequence, as an eager kernel multiplies them
+    """
+    rate = attention.compression
+    if rate is None:
+        return 0
+    entries = T // rate
+    if full:
+        return entries
+    most = entries if attention.top_k is None else min(attention.top_k, entries)
+    last = T % rate + 1  # queries that see every entry
+    seen = rate * sum(min(entry, most) for entry in range(1, entries)) + last * most
+    return seen / T if entries else 0
 
 
 _Pairs: TypeAlias = "Callable[[Attention], float]"
@@ -232,15 +267,14 @@ def core_attention(attention: Attention, A: float) -> float:
     A: attended pairs per token
     """
     H, q, v = attention.heads, attention.qk_head_dim, attention.v_head_dim
-    return 2 * H * (q + v) * A
+    return 2 * (H * (q + v) + attention.wide_values) * A
 
 
 def _attention(d: int, attention: Attention, A_of: _Pairs) -> Iterator[tuple[str, float]]:
     yield "query/key/value/output projections", projections(d, attention)
     if attention.indexer:
         yield "indexer projections", _products(attention.indexer)
-        every_key = replace(attention, top_k=None)
-        yield "indexer scores", 2 * attention.score_width * A_of(every_key)
+        yield "indexer scores", 2 * attention.score_width * _scored_keys(attention, A_of)
     yield "core attention", core_attention(attention, A_of(attention))
 
 
@@ -259,6 +293,14 @@ def convolution_name(mixer: LinearAttention | StateMixer) -> str:
     return mixer.kind if mixer.kind == "convolution" else f"{mixer.kind} convolution"
 
 
+def _scored_keys(attention: Attention, A_of: _Pairs) -> float:
+    """Return the keys that an indexer scores, per token: all that it may choose of."""
+    every = A_of(replace(attention, top_k=None))
+    if attention.compression is None:
+        return every
+    return every - A_of(replace(attention, top_k=None, compression=None))
+
+
 def _stateful(d: int, mixer: LinearAttention | StateMixer) -> Iterator[tuple[str, float]]:
     """Yield the operators of a mixer with a state; one without a state is exact."""
     weights = list(mixer.weights(d))
@@ -272,13 +314,13 @@ def _stateful(d: int, mixer: LinearAttention | StateMixer) -> Iterator[tuple[str
 def ffn(d: int, feed_forward: FeedForward) -> int:
     """Return the work of a feed-forward block [FLOP per token]."""
     f = feed_forward.width
-    return 6 * d * f if feed_forward.gated else 4 * d * f
+    return feed_forward.copies * (6 * d * f if feed_forward.gated else 4 * d * f)
 
 
 def _experts(d: int, moe: MixtureOfExperts) -> Iterator[tuple[str, float]]:
     E, k = moe.experts, moe.experts_per_token
     yield "router", 2 * d * E
-    yield "routed experts", k * ffn(d, moe.expert)
+    yield "routed experts", k * ffn(moe.expert_input or d, moe.expert)
     if moe.shared is not None:
         yield "shared experts", ffn(d, moe.shared)
     if moe.shared_gates:
@@ -310,10 +352,14 @@ def _attended(
 ) -> float:
     """Return A of one layer; `attended` as in `operators`."""
     if convention == "full":
-        return T
+        return T + compressed_keys(attention, T, full=True)
     masked = attended_pairs(
-        T, window=attention.most_keys, chunk=attention.chunk, causal=attention.causal
-    )
+        T,
+        window=attention.most_keys,
+        chunk=attention.chunk,
+        block=attention.key_block,
+        causal=attention.causal,
+    ) + compressed_keys(attention, T)
     if attended is None:
         return masked
     local = attention.most_keys is not None or attention.chunk is not None
@@ -325,7 +371,10 @@ def _forward(shape: ModelShape, A_of: _Pairs) -> Iterator[tuple[str, int, float]
     d, e, V = shape.hidden_size, shape.embedding_size, shape.vocab_size
     for group in shape.layers:
         for name, flops in _layer(d, group, A_of):
-            yield name, group.count, group.count * group.passes * flops
+            blind = group.passes_without_gradient
+            yield name, group.count, group.count * (group.passes - blind) * flops
+            if blind:
+                yield f"{FORWARD_ONLY}{name}", group.count, group.count * blind * flops
     if shape.extra:
         yield "other projections", 1, _products(shape.extra)
     if e is not None:
@@ -403,7 +452,7 @@ def make_operator(name: str, layers: int, forward: float, trainable: Trainable) 
     """
     weightless = name.endswith(("core attention", " state"))
     times = 2 if trainable.kind == "full" or weightless else 1
-    if trainable.kind == "upstream" or "indexer" in name:
+    if trainable.kind == "upstream" or "indexer" in name or name.startswith(FORWARD_ONLY):
         times = 0
     return Operator(
         name=name,
@@ -483,7 +532,11 @@ def _cached(attention: Attention, context_len: int) -> int:
     if attention.chunk is not None:
         seen = (context_len - 1) % attention.chunk + 1
     most = attention.most_keys
-    return seen if most is None else min(seen, most)
+    seen = seen if most is None else min(seen, most)
+    if attention.compression is None:
+        return seen
+    entries = context_len // attention.compression
+    return seen + (entries if attention.top_k is None else min(entries, attention.top_k))
 
 
 # --- what the hardware executes -------------------------------------------------------------
@@ -556,7 +609,9 @@ def _last_products(shape: ModelShape) -> Iterator[tuple[str, float]]:
     terms = []
     for prefix, count, group in blocks:
         for name, feed_forward, k in group.feed_forwards():
-            flops = float(count * group.passes * k * 2 * feed_forward.width * d)
+            width = d if group.moe is None or name != "routed experts" else group.moe.expert_input
+            products = k * feed_forward.copies * 2 * feed_forward.width * (width or d)
+            flops = float(count * group.passes * products)
             terms.append((prefix + name, count, flops))
     return ((name, flops) for name, _, flops in _summed(terms))
 

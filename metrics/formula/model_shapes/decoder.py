@@ -31,16 +31,20 @@ Switch = bool | str
 Sizes = tuple[str | int, ...]
 """Numbers of parameters: numbers, or keys of the config that hold them."""
 
-MixerReader = Callable[[Config], Mixer]
+MixerReader = Callable[[Config], Mixer | None]
+ConfigChange = Callable[[Config], Config]
+LayerChange = Callable[[Config, LayerGroup], LayerGroup]
+ModelChange = Callable[[Config, ModelShape], ModelShape]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Experts:
     """Experts of a model_type, by the keys of their sizes.
 
-    count, per_token, width: keys of the experts, of those that a token passes, of their width
+    count, chosen: keys of the number of experts, and of those that a token passes
+    width: key of their width
     shared_count: key of the number of shared experts, each as wide as a routed one
-    shared_width: key of the width of all shared experts together
+    shared_width: key of the width of all shared experts together; with `shared_count`, of one
     shared_gate: a gate of one output over the shared block
     gated, bias, fused: as `FeedForward`
     router_bias: the router has a bias, or a parameter for each expert that balances the load
@@ -49,7 +53,7 @@ class Experts:
     """
 
     count: str = "num_experts"
-    per_token: str = "num_experts_per_tok"
+    chosen: str = "num_experts_per_tok"
     width: str = "moe_intermediate_size"
     shared_count: str | None = None
     shared_width: str | None = None
@@ -67,6 +71,7 @@ class Decoder:
     """Decoder of a model_type: attention, feed-forward blocks and norms.
 
     names: keys of this model_type → Llama's keys; defaults: values of absent keys
+    ignored: keys that its code does not use
     latent: multi-head latent attention
     indexer: sparse attention with an indexer, in layers of kind `indexed_attention`
     window_keys: keys of windowed layers → the keys of other layers that they replace
@@ -84,10 +89,14 @@ class Decoder:
     activations: values of hidden_act besides the usual ones for such blocks
     position_offset: rows of a learned position table beyond max_position_embeddings; None: no table
     attention_vectors, layer_vectors, model_vectors: more parameters outside the matrices
+    change_config: completes the config, where a rename of keys is not enough
+    change_layer: completes a layer; its config also has `layer_index` and `layer_kind`
+    change_model: completes the model
     """
 
     names: Mapping[str, str] = field(default_factory=dict)
     defaults: Mapping[str, object] = field(default_factory=dict)
+    ignored: tuple[str, ...] = ()
     latent: bool = False
     indexer: bool = False
     window_keys: Mapping[str, str] = field(default_factory=dict)
@@ -119,6 +128,9 @@ class Decoder:
     attention_vectors: Sizes = ()
     layer_vectors: Sizes = ()
     model_vectors: Sizes = ()
+    change_config: ConfigChange | None = None
+    change_layer: LayerChange | None = None
+    change_model: ModelChange | None = None
 
 
 def read_decoder(config: Config, decoder: Decoder) -> ModelShape:
@@ -127,20 +139,20 @@ def read_decoder(config: Config, decoder: Decoder) -> ModelShape:
     Raises ShapeError for a missing or malformed key.
     """
     config = common_config(config, decoder)
-    return read_model(config, decoder, layer_groups(config, decoder))
+    shape = read_model(config, decoder, tuple(layer_groups(config, decoder)))
+    return decoder.change_model(config, shape) if decoder.change_model else shape
 
 
 def common_config(config: Config, decoder: Decoder) -> Config:
     """Return the config with Llama's names of the keys, and with defaults."""
-    config.read_keys.update(decoder.names)
+    config.read_keys.update(decoder.names, decoder.ignored)
     given = {key: value for key, value in config.values.items() if value is not None}
     renamed = {decoder.names.get(key, key): value for key, value in given.items()}
-    return config.with_values({**decoder.defaults, **renamed})
+    config = config.with_values({**decoder.defaults, **renamed})
+    return decoder.change_config(config) if decoder.change_config else config
 
 
-def read_model(
-    config: Config, decoder: Decoder, layers: Sequence[LayerGroup], *, extra: Sequence[Weight] = ()
-) -> ModelShape:
+def read_model(config: Config, decoder: Decoder, layers: Sequence[LayerGroup]) -> ModelShape:
     """Return the model around these layers."""
     offset = decoder.position_offset
     positions = 0 if offset is None else config.number("max_position_embeddings") + offset
@@ -156,7 +168,6 @@ def read_model(
         embedding_norm=decoder.embedding_norm,
         positions=positions,
         head_bias=switch(config, decoder.head_bias),
-        extra=tuple(extra),
         extra_params=size(config, decoder.model_vectors),
     )
 
@@ -167,8 +178,10 @@ def layer_groups(config: Config, decoder: Decoder) -> Iterator[LayerGroup]:
     sparse = sparse_layers(config, len(kinds)) if decoder.experts else [False] * len(kinds)
     for index, kind in enumerate(kinds):
         layer = config_of_layer(config, decoder, index)
+        layer = layer.with_values({**layer.values, "layer_index": index, "layer_kind": kind})
         mixer = read_mixer(layer, decoder, kind)
-        yield read_layer(layer, decoder, mixer, has_experts=sparse[index])
+        group = read_layer(layer, decoder, mixer, has_experts=sparse[index])
+        yield decoder.change_layer(layer, group) if decoder.change_layer else group
 
 
 def read_layer(
@@ -199,10 +212,11 @@ def config_of_layer(config: Config, decoder: Decoder, index: int) -> Config:
     values = next((v for key, v in layers.items() if str(key).isdigit() and int(key) == index), {})
     if not isinstance(values, Mapping):
         raise ShapeError(f"{config.source}: 'per_layer_config' has {values!r} for a layer.")
+    config.read_keys.update(decoder.per_layer)
     lists = {
         key: items[index]
         for listed, key in decoder.per_layer.items()
-        if len(items := config.items(listed)) > index
+        if isinstance(items := config.values.get(listed), list) and len(items) > index
     }
     return config.with_values({**config.values, **lists, **values}) if lists or values else config
 
@@ -210,7 +224,13 @@ def config_of_layer(config: Config, decoder: Decoder, index: int) -> Config:
 _PATTERN_KEYS: Final = {"sliding_window_pattern", "full_attention_interval", "layer_group_size"}
 """Keys of a pattern that `layer_types` writes out."""
 
-_ATTENTIONS: Final = {"full_attention", "attention", "sliding_attention", "indexed_attention"}
+_ATTENTIONS: Final = {
+    "full_attention",
+    "attention",
+    "sliding_attention",
+    "indexed_attention",
+    "minimax_m3_sparse",
+}
 
 
 def mixer_kinds(config: Config, decoder: Decoder) -> list[str]:
@@ -257,7 +277,7 @@ def sparse_layers(config: Config, count: int) -> list[bool]:
             i >= first and i % freq == 0 and (i + 1) % step == 0 and i not in dense
             for i in range(count)
         ]
-    unknown = sorted(set(map(str, kinds)) - {"dense", "sparse", "moe"})
+    unknown = sorted(set(map(str, kinds)) - {"dense", "sparse", "moe", "hash_moe"})
     if unknown or len(kinds) != count:
         raise ShapeError(
             f"{config.source}: mlp_layer_types has {len(kinds)} entries for {count} layers; kinds"
@@ -266,15 +286,18 @@ def sparse_layers(config: Config, count: int) -> list[bool]:
     return [kind != "dense" for kind in kinds]
 
 
-def read_mixer(config: Config, decoder: Decoder, kind: str) -> Mixer:
+SparseReader = Callable[[Config, Attention], Attention]
+
+
+def read_mixer(config: Config, decoder: Decoder, kind: str) -> Mixer | None:
     """Return the mixer of a layer of this kind."""
     if kind in decoder.mixers:
         return decoder.mixers[kind](config)
     if "sliding" in kind:
         config = _windowed_config(config, decoder)
     attention = read_attention(config, decoder, kind)
-    if kind == "indexed_attention":
-        return with_indexer(config, attention)
+    if kind in SPARSE:
+        return SPARSE[kind](config, attention)
     window = _window(config, decoder, kind)
     return attention if window is None else replace(attention, window=window)
 
@@ -370,6 +393,27 @@ def with_indexer(config: Config, attention: Attention) -> Attention:
     )
 
 
+def block_sparse(config: Config, attention: Attention) -> Attention:
+    """Return sparse attention by blocks: an indexer keeps the best blocks of keys (MiniMax-M3)."""
+    heads, width = config.number("index_n_heads"), config.number("index_head_dim")
+    hidden, block = config.number("hidden_size"), config.number("index_block_size")
+    return replace(
+        attention,
+        top_k=config.number("index_topk_blocks") * block,
+        key_block=block,
+        indexer=(Weight("q_proj", hidden, heads * width), Weight("k_proj", hidden, width)),
+        score_width=heads * width,
+        extra_params=attention.extra_params + 2 * width,
+    )
+
+
+SPARSE: Final[Mapping[str, SparseReader]] = {
+    "indexed_attention": with_indexer,
+    "minimax_m3_sparse": block_sparse,
+}
+"""Readers of sparse attention by layer kind."""
+
+
 # --- feed-forward blocks --------------------------------------------------------------------
 
 _GATED_ACTIVATIONS: Final = {
@@ -379,7 +423,7 @@ _GATED_ACTIVATIONS: Final = {
 _ACTIVATION_KEYS: Final = ("hidden_act", "hidden_activation")
 
 
-def check_activation(config: Config, gated: bool, others: Sequence[str] = ()) -> None:
+def check_activation(config: Config, *, gated: bool, others: Sequence[str] = ()) -> None:
     """Raise ShapeError for an activation of another kind of feed-forward block.
 
     relu2 and xielu belong to plain blocks, names with glu to gated ones.
@@ -426,7 +470,7 @@ def read_experts(config: Config, experts: Experts) -> MixtureOfExperts:
     )
     return MixtureOfExperts(
         experts=config.number(experts.count),
-        experts_per_token=config.number(experts.per_token),
+        experts_per_token=config.number(experts.chosen),
         expert=expert,
         router_bias=experts.router_bias,
         shared=_shared(config, experts, expert),
@@ -436,11 +480,14 @@ def read_experts(config: Config, experts: Experts) -> MixtureOfExperts:
 
 
 def _shared(config: Config, experts: Experts, expert: FeedForward) -> FeedForward | None:
-    width = 0
+    if experts.shared_width is None and experts.shared_count is None:
+        return None
+    count, width = 1, expert.width
+    if experts.shared_count is not None:
+        count = config.optional(experts.shared_count) or 0
     if experts.shared_width is not None:
         width = config.optional(experts.shared_width) or 0
-    elif experts.shared_count is not None:
-        width = (config.optional(experts.shared_count) or 0) * expert.width
+    width *= count
     return replace(expert, width=width, fused=False) if width else None
 
 

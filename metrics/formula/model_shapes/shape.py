@@ -41,18 +41,24 @@ class Attention:
     heads, kv_heads: query heads; key/value heads (MLA: as many as query heads)
     qk_head_dim, v_head_dim: width of one head of query and key, and of value; MLA: nope + rope
     window: keys that a query sees, itself included; None: no window
+    compression: tokens behind each compressed key, which a query sees beside its window
+        (DeepSeek-V4); with `top_k`, so many compressed keys at most
     top_k: most keys that a query keeps of all it sees (sparse attention); None: all
+    key_block: keys of one choice, where whole blocks are kept (MiniMax-M3); None: each by itself
     indexer: weights that choose those keys; no gradient passes the choice
     score_width: multiply-adds of the choice for each pair of query and key, over all its heads
     chunk: attention stays inside chunks of this many tokens; None: no chunks
     kv_lora_rank, q_lora_rank, rope_head_dim: MLA; no q_lora_rank: one full query projection
     fused: query, key and value are one weight (counts for adapters only)
+    q_latents: latents that the query's second projection reads (A.X K2: two)
     gated: the query projection also makes a gate on the output (Qwen3-Next)
     qkv_bias, output_bias: biases of the projections
     qk_norm: RMSNorm of query and key, `head`: one weight per head width, `all`: over all heads
     sinks: one learned score per head
+    wide_values: more multiply-adds for each pair of query and key (Differential Transformer)
     own_keys: false where keys and values come from an earlier layer (Gemma 3n)
     own_values: false where the key projection makes the values too (Gemma 4)
+    projections: all projections where they are none of the usual kinds; empty: the usual ones
     extra: more projections, such as an output gate
     extra_params: more parameters outside the matrices
     """
@@ -63,27 +69,37 @@ class Attention:
     v_head_dim: int
     window: int | None = None
     chunk: int | None = None
+    compression: int | None = None
     top_k: int | None = None
+    key_block: int | None = None
     indexer: tuple[Weight, ...] = ()
     score_width: int = 0
     causal: bool = True
     kv_lora_rank: int | None = None
     q_lora_rank: int | None = None
     rope_head_dim: int = 0
+    q_latents: int = 1
     fused: bool = False
     gated: bool = False
     qkv_bias: bool = False
     output_bias: bool = False
     qk_norm: Literal["none", "head", "all"] = "none"
     sinks: bool = False
+    wide_values: int = 0
     own_keys: bool = True
     own_values: bool = True
+    projections: tuple[Weight, ...] = ()
     extra: tuple[Weight, ...] = ()
     extra_params: int = 0
 
     def __post_init__(self) -> None:
         """Raise ImpossibleShapeError for impossible heads or lengths."""
-        lengths = {"window": self.window, "chunk": self.chunk, "top_k": self.top_k}
+        lengths = {
+            "window": self.window,
+            "chunk": self.chunk,
+            "top_k": self.top_k,
+            "compression": self.compression,
+        }
         widths = {"key and value heads": self.kv_heads, "head width": self.qk_head_dim}
         for name, size in (lengths | widths | {"width of a value": self.v_head_dim}).items():
             if size is not None and size < 1:
@@ -96,11 +112,14 @@ class Attention:
     @property
     def most_keys(self) -> int | None:
         """Most keys that a query meets, by window and by selection; None: no limit."""
-        limits = [limit for limit in (self.window, self.top_k) if limit is not None]
+        chosen = self.top_k if self.compression is None else None
+        limits = [limit for limit in (self.window, chosen) if limit is not None]
         return min(limits, default=None)
 
     def weights(self, hidden: int) -> tuple[Weight, ...]:
         """Return the weight matrices of a layer with inputs of width `hidden`."""
+        if self.projections:
+            return (*self.projections, *self.extra, *self.indexer)
         output = Weight("o_proj", self.heads * self.v_head_dim, hidden)
         if self.kv_lora_rank is not None:
             inputs = self._latent_weights(hidden, self.kv_lora_rank)
@@ -125,12 +144,12 @@ class Attention:
         return self.heads * (self.qk_head_dim + (self.v_head_dim if self.gated else 0))
 
     def _latent_weights(self, hidden: int, rank: int) -> Iterator[Weight]:
-        query = self.heads * self.qk_head_dim
+        query = self._query_width()
         if self.q_lora_rank is None:
             yield Weight("q_proj", hidden, query)
         else:
             yield Weight("q_a_proj", hidden, self.q_lora_rank)
-            yield Weight("q_b_proj", self.q_lora_rank, query)
+            yield Weight("q_b_proj", self.q_latents * self.q_lora_rank, query)
         nope = self.qk_head_dim - self.rope_head_dim
         yield Weight("kv_a_proj_with_mqa", hidden, rank + self.rope_head_dim)
         yield Weight("kv_b_proj", rank, self.heads * (nope + self.v_head_dim))
@@ -152,13 +171,16 @@ class Attention:
     def _qkv_bias_params(self) -> int:
         if self.kv_lora_rank is not None:
             return (self.q_lora_rank or 0) + self.kv_lora_rank + self.rope_head_dim
-        key_value = self.kv_heads * (self.qk_head_dim + self.v_head_dim)
-        return self._query_width() + key_value
+        key = self.kv_heads * self.qk_head_dim if self.own_keys else 0
+        value = self.kv_heads * self.v_head_dim if self.own_keys and self.own_values else 0
+        return self._query_width() + key + value
 
     def norm_params(self) -> int:
         """Return the parameters of the query and key norms, and of MLA's latent norms."""
         latent = (self.kv_lora_rank or 0) + (self.q_lora_rank or 0)
-        per_head = {"none": 0, "head": 2, "all": self.heads + self.kv_heads}[self.qk_norm]
+        keys = self.kv_heads if self.own_keys else 0
+        both = 2 if self.own_keys else 1
+        per_head = {"none": 0, "head": both, "all": self.heads + keys}[self.qk_norm]
         return latent + per_head * self.qk_head_dim
 
 
@@ -280,15 +302,18 @@ class FeedForward:
     """Feed-forward block: gated (SwiGLU, GeGLU: three matrices) or plain (two).
 
     fused: gate and up are one weight (counts for adapters only)
+    copies: equal blocks in one layer (LongCat-Flash)
     """
 
     width: int
     gated: bool = True
     bias: bool = False
     fused: bool = False
+    copies: int = 1
 
     def weights(self, hidden: int, copies: int = 1, per_token: int = 1) -> Iterator[Weight]:
         """Yield the weight matrices of `copies` such blocks."""
+        copies, per_token = self.copies * copies, self.copies * per_token
         if self.gated and self.fused:
             yield Weight("gate_up_proj", hidden, 2 * self.width, copies, per_token)
         elif self.gated:
@@ -299,7 +324,8 @@ class FeedForward:
 
     def bias_params(self, hidden: int) -> int:
         """Return the parameters of the biases of one block."""
-        return ((2 if self.gated else 1) * self.width + hidden) if self.bias else 0
+        biases = (2 if self.gated else 1) * self.width + hidden
+        return self.copies * biases if self.bias else 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -309,6 +335,7 @@ class MixtureOfExperts:
     expert: one routed expert
     shared: all shared experts together, as one block of their summed width
     shared_gates: outputs of the gate over the shared block; 0: no gate
+    expert_input: width that the routed experts read and write, if not the hidden size
     extra: more matrices: a wider router, projections around the experts
     extra_params: more parameters outside the matrices
     """
@@ -319,6 +346,7 @@ class MixtureOfExperts:
     router_bias: bool = False
     shared: FeedForward | None = None
     shared_gates: int = 0
+    expert_input: int | None = None
     extra: tuple[Weight, ...] = ()
     extra_params: int = 0
 
@@ -331,7 +359,8 @@ class MixtureOfExperts:
     def weights(self, hidden: int) -> Iterator[Weight]:
         """Yield the weight matrices of a layer."""
         yield Weight("router", hidden, self.experts)
-        yield from self.expert.weights(hidden, self.experts, self.experts_per_token)
+        width = self.expert_input or hidden
+        yield from self.expert.weights(width, self.experts, self.experts_per_token)
         if self.shared is not None:
             yield from self.shared.weights(hidden)
         if self.shared_gates:
@@ -342,7 +371,8 @@ class MixtureOfExperts:
         """Return the parameters of the biases, with this many of the routed experts."""
         shared = self.shared.bias_params(hidden) if self.shared else 0
         router = self.experts if self.router_bias else 0
-        return experts * self.expert.bias_params(hidden) + shared + router + self.extra_params
+        expert = self.expert.bias_params(self.expert_input or hidden)
+        return experts * expert + shared + router + self.extra_params
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -356,6 +386,7 @@ class LayerGroup:
     extra: more matrices (AltUp and per-layer inputs of Gemma 3n, hyper-connections)
     extra_params: more parameters outside the matrices
     passes: times that a token runs through each layer (looped models)
+    passes_without_gradient: as many of the passes run forward only
     """
 
     count: int
@@ -366,6 +397,7 @@ class LayerGroup:
     extra: tuple[Weight, ...] = ()
     extra_params: int = 0
     passes: int = 1
+    passes_without_gradient: int = 0
 
     def __post_init__(self) -> None:
         if self.attention is None and self.ffn is None and self.moe is None:

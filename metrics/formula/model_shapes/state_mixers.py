@@ -93,3 +93,51 @@ def gated_delta_net(config: Config) -> LinearAttention:
         value_head_dim=config.number("linear_value_head_dim"),
         conv_kernel=config.number("linear_conv_kernel_dim"),
     )
+
+
+def no_mixer(_: Config) -> None:
+    """Return no mixer, for layers that are a feed-forward block alone."""
+
+
+def full_rank_kda(config: Config) -> StateMixer:
+    """Return KDA (Kimi Linear, arXiv:2510.26692) whose gates have full rank."""
+    hidden, heads = config.number("hidden_size"), config.number("linear_num_heads")
+    head = config.number("linear_head_dim")
+    width = heads * head
+    projections = [Weight(f"{name}_proj", hidden, width) for name in ("q", "k", "v", "f", "g")]
+    return StateMixer(
+        kind="linear attention",
+        matrices=(
+            *projections,
+            Weight("b_proj", hidden, heads),
+            Weight("conv1d", config.number("linear_conv_kernel_dim"), 3 * width),
+            Weight("o_proj", width, hidden),
+        ),
+        state_size=width * head,
+        params=heads + width + head,
+    )
+
+
+def olmo_delta_net(config: Config) -> StateMixer:
+    """Return OLMo Hybrid's Gated DeltaNet: one weight for each projection."""
+    hidden = config.number("hidden_size")
+    key_heads, heads = (
+        config.number("linear_num_key_heads"),
+        config.number("linear_num_value_heads"),
+    )
+    key_dim, value_dim = (
+        config.number("linear_key_head_dim"),
+        config.number("linear_value_head_dim"),
+    )
+    key, value = key_heads * key_dim, heads * value_dim
+    widths = {"q": key, "k": key, "v": value, "a": heads, "b": heads, "g": value}
+    return StateMixer(
+        kind="linear attention",
+        matrices=(
+            *(Weight(f"{name}_proj", hidden, width) for name, width in widths.items()),
+            Weight("conv1d", config.number("linear_conv_kernel_dim"), 2 * key + value),
+            Weight("o_proj", value, hidden),
+        ),
+        state_size=value * key_dim,
+        params=2 * heads + value_dim,
+    )

@@ -1,0 +1,544 @@
+"""Parts of layers and models that few model_types have, beyond what a record can say."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from .config import Config
+from .shape import (
+    Attention,
+    LayerGroup,
+    MixtureOfExperts,
+    ModelShape,
+    ShapeError,
+    Weight,
+)
+from .state_mixers import mamba2
+
+
+def attention_of(group: LayerGroup) -> Attention:
+    """Return the attention of a layer; raise ShapeError without one."""
+    if not isinstance(group.attention, Attention):
+        raise ShapeError("This layer has no attention.")
+    return group.attention
+
+
+def with_attention(group: LayerGroup, **changes: Any) -> LayerGroup:
+    """Return the layer with other values of its attention."""
+    return replace(group, attention=replace(attention_of(group), **changes))
+
+
+def refuse(config: Config, *keys: str) -> None:
+    """Raise ShapeError if a variant outside the formula is switched on."""
+    for key in keys:
+        if config.flag(key, default=False):
+            raise ShapeError(f"{config.source}: the formula does not cover {key!r} = true.")
+
+
+# --- attention ------------------------------------------------------------------------------
+
+
+def differential_attention(_: Config, group: LayerGroup) -> LayerGroup:
+    """Differential Transformer (arXiv:2410.05258): each head weighs values of double width.
+
+    Its code computes the scores anew for each half of the values.
+    """
+    attention = attention_of(group)
+    wide = attention.heads * (attention.qk_head_dim + attention.v_head_dim)
+    return with_attention(group, wide_values=wide, extra_params=4 * attention.qk_head_dim)
+
+
+def doge_layer(config: Config, group: LayerGroup) -> LayerGroup:
+    """Doge: a dynamic mask made from the values, and a scaled residual around both blocks."""
+    refuse(config, "is_moe")
+    config.read_keys.update({"num_experts", "num_experts_per_tok"})  # unused without is_moe
+    attention = attention_of(group)
+    values = attention.kv_heads * attention.v_head_dim
+    dynamic = Weight("dt_proj", values, attention.kv_heads)
+    scaled = replace(group, extra_params=2 * config.number("hidden_size"))
+    return with_attention(scaled, extra=(dynamic,), extra_params=attention.kv_heads)
+
+
+def axk2_layer(config: Config, group: LayerGroup) -> LayerGroup:
+    """A.X K2: one projection of query and gate from two latents, and norms with a gate."""
+    hidden, rank = config.number("hidden_size"), config.number("gated_norm_rank")
+    gated_norm = (Weight("norm_fc1", hidden, rank), Weight("norm_fc2", rank, hidden))
+    norms = gated_norm if group.moe is None else gated_norm * 2
+    return replace(with_attention(group, gated=True, q_latents=2), extra=norms)
+
+
+def dots3_layer(config: Config, group: LayerGroup) -> LayerGroup:
+    """dots3: a norm of the rotary key."""
+    attention = attention_of(group)
+    rope = config.number("qk_rope_head_dim")
+    return with_attention(group, extra_params=attention.extra_params + rope)
+
+
+def persimmon_layer(config: Config, group: LayerGroup) -> LayerGroup:
+    """Persimmon: LayerNorms of query and key, if switched on."""
+    if not config.flag("qk_layernorm", default=True):
+        return group
+    return with_attention(group, extra_params=4 * attention_of(group).qk_head_dim)
+
+
+def compressed_attention(config: Config, group: LayerGroup) -> LayerGroup:
+    """DeepSeek-V4: a window, and entries that each stand for several tokens.
+
+    One key that is the value too, a low-rank output projection in groups, hyper-connections.
+    """
+    hidden, heads = config.number("hidden_size"), config.number("num_attention_heads")
+    width, rank = config.number("head_dim"), config.number("q_lora_rank")
+    groups, output_rank = config.number("o_groups"), config.number("o_lora_rank")
+    attention = Attention(
+        heads=heads,
+        kv_heads=1,
+        qk_head_dim=width,
+        v_head_dim=width,
+        window=config.number("sliding_window"),
+        sinks=True,
+        projections=(
+            Weight("q_a_proj", hidden, rank),
+            Weight("q_b_proj", rank, heads * width),
+            Weight("kv_proj", hidden, width),
+            Weight("o_a_proj", heads * width // groups, groups * output_rank),
+            Weight("o_b_proj", groups * output_rank, hidden),
+        ),
+        extra_params=rank + width,
+    )
+    attention = _with_compressor(config, attention)
+    extra, params = hyper_connections(config, 2 + config.number("hc_mult"), scales=3, mixed=True)
+    return replace(group, attention=attention, extra=extra, extra_params=params)
+
+
+def _with_compressor(config: Config, attention: Attention) -> Attention:
+    kind = str(config.values["layer_kind"])
+    if kind == "sliding_attention":
+        return attention
+    rates = config.values.get("compress_rates")
+    config.read_keys.add("compress_rates")
+    rate = rates.get(kind) if isinstance(rates, dict) else None
+    if not isinstance(rate, int) or rate < 1:
+        raise ShapeError(f"{config.source} lacks the rate of {kind} in 'compress_rates'.")
+    hidden, width = config.number("hidden_size"), attention.qk_head_dim
+    if kind == "heavily_compressed_attention":
+        entry = (Weight("compressor_kv", hidden, width), Weight("compressor_gate", hidden, width))
+        params = attention.extra_params + rate * width + width
+        return replace(attention, extra=entry, compression=rate, extra_params=params)
+    heads, narrow = config.number("index_n_heads"), config.number("index_head_dim")
+    rank = config.number("q_lora_rank")
+    return replace(
+        attention,
+        compression=rate,
+        top_k=config.number("index_topk"),
+        extra=(
+            Weight("compressor_kv", hidden, 2 * width),
+            Weight("compressor_gate", hidden, 2 * width),
+        ),
+        indexer=(
+            Weight("indexer_kv", hidden, 2 * narrow),
+            Weight("indexer_gate", hidden, 2 * narrow),
+            Weight("indexer_q_b", rank, heads * narrow),
+            Weight("weights_proj", hidden, heads),
+        ),
+        score_width=heads * narrow,
+        extra_params=attention.extra_params + (2 * rate + 1) * (width + narrow),
+    )
+
+
+def hyper_connections(
+    config: Config, outputs: int, *, scales: int, mixed: bool
+) -> tuple[tuple[Weight, ...], int]:
+    """Return weights and parameters of hyper-connections around both blocks of a layer.
+
+    outputs: outputs of their gate for each stream
+    scales: learned scales of each gate
+    mixed: the streams are mixed by a matrix, a product for each channel
+    """
+    hidden, streams = config.number("hidden_size"), config.number("hc_mult")
+    gate = Weight("hyper_connection", streams * hidden, streams * outputs)
+    mix = Weight("stream_mix", streams, streams, copies=0, per_token=hidden)
+    weights = (gate, mix) if mixed else (gate,)
+    return weights * 2, 2 * (streams * outputs + scales)
+
+
+def hyper_connected_head(config: Config, shape: ModelShape) -> ModelShape:
+    """Join the streams before lm_head by a gate of one output each."""
+    streams = config.number("hc_mult")
+    gate = Weight("hyper_connection", streams * shape.hidden_size, streams)
+    return replace(shape, extra=(gate,), extra_params=streams + 1)
+
+
+def hy_v4_layer(config: Config, group: LayerGroup) -> LayerGroup:
+    """Hunyuan V4: hyper-connections around both blocks."""
+    extra, params = hyper_connections(config, 2, scales=2, mixed=False)
+    return replace(group, extra=extra, extra_params=params)
+
+
+# --- Gemma 3n and 4 -------------------------------------------------------------------------
+
+
+def shared_keys(config: Config, group: LayerGroup) -> LayerGroup:
+    """Take keys and values from an earlier layer in the last `num_kv_shared_layers` layers."""
+    shared = config.optional("num_kv_shared_layers") or 0
+    index = config.optional("layer_index") or 0
+    own = index < config.number("num_hidden_layers") - shared
+    return group if own else with_attention(group, own_keys=False)
+
+
+def per_layer_inputs(config: Config, group: LayerGroup) -> LayerGroup:
+    """Add an input of its own to a layer: a gate, a projection and a norm."""
+    width = config.optional("hidden_size_per_layer_input")
+    if not width:
+        return group
+    hidden = config.number("hidden_size")
+    gate = Weight("per_layer_input_gate", hidden, width)
+    more = (gate, Weight("per_layer_projection", width, hidden))
+    return replace(group, extra=(*group.extra, *more), extra_params=group.extra_params + hidden)
+
+
+def per_layer_tables(config: Config, shape: ModelShape) -> ModelShape:
+    """Add the table and the projection that make the inputs of each layer."""
+    width = config.optional("hidden_size_per_layer_input")
+    if not width:
+        return shape
+    all_layers = config.number("num_hidden_layers") * width
+    projection = Weight("per_layer_model_projection", shape.hidden_size, all_layers)
+    return replace(
+        shape,
+        extra=(*shape.extra, projection),
+        extra_params=shape.extra_params + width,
+        extra_embedding=config.number("vocab_size_per_layer_input") * all_layers,
+    )
+
+
+def gemma3n_layer(config: Config, group: LayerGroup) -> LayerGroup:
+    """Gemma 3n: AltUp over several streams, LAuReL beside attention, inputs of each layer."""
+    hidden, streams = config.number("hidden_size"), config.number("altup_num_inputs")
+    rank = config.number("laurel_rank")
+    config.read_keys.update({"altup_num_inputs"})
+    altup = (
+        Weight("modality_router", hidden, streams, per_token=2),
+        Weight("prediction_coefs", streams, streams * streams),
+        Weight("correction_coefs", streams, streams),
+        Weight("stream_mix", streams, streams, copies=0, per_token=hidden),
+    )
+    laurel = (Weight("linear_left", hidden, rank), Weight("linear_right", rank, hidden))
+    more = replace(group, extra=(*altup, *laurel), extra_params=group.extra_params + 3 * hidden)
+    return per_layer_inputs(config, shared_keys(config, more))
+
+
+def gemma3n_model(config: Config, shape: ModelShape) -> ModelShape:
+    """Gemma 3n: projections to the streams of AltUp and back."""
+    streams, hidden = config.number("altup_num_inputs"), shape.hidden_size
+    altup = Weight("altup_projections", hidden, hidden, 2 * (streams - 1), 2 * (streams - 1))
+    return per_layer_tables(config, replace(shape, extra=(altup,)))
+
+
+def gemma4_layer(config: Config, group: LayerGroup) -> LayerGroup:
+    """Gemma 4: keys as values in full layers, shared keys, wider blocks, experts beside."""
+    full = config.values["layer_kind"] == "full_attention"
+    if config.flag("attention_k_eq_v", default=False) and full:
+        group = with_attention(group, own_values=False)
+    group = shared_keys(config, group)
+    wide = config.flag("use_double_wide_mlp", default=False)
+    if wide and group.ffn is not None and not attention_of(group).own_keys:
+        group = replace(group, ffn=replace(group.ffn, width=2 * group.ffn.width))
+    if group.moe is not None:
+        hidden = config.number("hidden_size")
+        group = replace(group, extra_params=group.extra_params + 3 * hidden)
+    return per_layer_inputs(config, group)
+
+
+def gemma4_config(config: Config) -> Config:
+    """Return Gemma 4's config: bidirectional attention is refused, experts are switched on."""
+    config.read_keys.add("use_bidirectional_attention")
+    if config.values.get("use_bidirectional_attention") == "all":
+        raise ShapeError(
+            f"{config.source}: the formula does not cover 'use_bidirectional_attention' = all."
+        )
+    experts = config.flag("enable_moe_block", default=False)
+    return config if experts else without_experts(config)
+
+
+def without_experts(config: Config) -> Config:
+    """Return the config of a model whose layers have no experts."""
+    count = config.number("num_hidden_layers")
+    return config.with_values({**config.values, "mlp_layer_types": ["dense"] * count})
+
+
+# --- hybrids --------------------------------------------------------------------------------
+
+
+def layer_kinds(config: Config, kinds: list[str]) -> Config:
+    """Return the config with the kind of mixer of each layer, unless it names them itself."""
+    if config.items("layer_types"):
+        return config
+    return config.with_values({**config.values, "layer_types": kinds})
+
+
+def bamba_config(config: Config) -> Config:
+    """Bamba: attention in `attn_layer_indices`, Mamba-2 in the rest."""
+    full = config.layer_numbers("attn_layer_indices")
+    count = config.number("num_hidden_layers")
+    kinds = ["full_attention" if i in full else "linear_attention" for i in range(count)]
+    return layer_kinds(config, kinds)
+
+
+def jamba_config(config: Config) -> Config:
+    """Jamba: attention and experts in layers of a period."""
+    count = config.number("num_hidden_layers")
+    period, offset = config.number("attn_layer_period"), config.optional("attn_layer_offset")
+    kinds = ["full_attention" if i % period == offset else "mamba" for i in range(count)]
+    step, first = config.number("expert_layer_period"), config.optional("expert_layer_offset")
+    sparse = config.number("num_experts") > 1
+    blocks = ["sparse" if sparse and i % step == first else "dense" for i in range(count)]
+    return layer_kinds(
+        config.with_values({**config.values, "mlp_layer_types": blocks, "mamba_norms": True}), kinds
+    )
+
+
+def mamba_beside(config: Config, group: LayerGroup) -> LayerGroup:
+    """Falcon-H1: Mamba-2 beside attention in each layer."""
+    norm = config.flag("mamba_rms_norm", default=False)
+    return replace(group, beside=mamba2(config.with_values({**config.values, "mamba_norm": norm})))
+
+
+def lfm2_config(config: Config) -> Config:
+    """LFM2: width of the block rounded up from two thirds, as its code does."""
+    width = config.number("intermediate_size", "block_ff_dim")
+    if config.flag("block_auto_adjust_ff_dim", default=True):
+        width = 2 * width // 3
+        times = config.values.get("block_ffn_dim_multiplier")
+        step = config.number("block_multiple_of", default=256)
+        width = int(float(str(times)) * width) if times is not None else width
+        width = step * -(-width // step)
+    full = config.layer_numbers("full_attn_idxs")
+    count = config.number("num_hidden_layers")
+    kinds = ["full_attention" if i in full else "conv" for i in range(count)]
+    return layer_kinds(config.with_values({**config.values, "intermediate_size": width}), kinds)
+
+
+def lfm3_layer(config: Config, group: LayerGroup) -> LayerGroup:
+    """LFM3: two more norms, and a gate of each head, where switched on."""
+    hidden = config.number("hidden_size")
+    if config.flag("use_sandwich_norm", default=False):
+        group = replace(group, extra_params=2 * hidden)
+    gated = config.flag("use_attention_gate", default=False)
+    if gated and isinstance(group.attention, Attention):
+        gate = Weight("g_proj", hidden, group.attention.heads)
+        group = with_attention(group, extra=(gate,))
+    return group
+
+
+def nemotron_h_config(config: Config) -> Config:
+    """Nemotron-H: each layer is one mixer or one feed-forward block, by its letter or name."""
+    letters = {"M": "linear_attention", "*": "full_attention", "-": "mlp", "E": "moe"}
+    config.read_keys.update({"hybrid_override_pattern"})
+    pattern = config.values.get("hybrid_override_pattern")
+    kinds = [letters.get(letter, letter) for letter in str(pattern)] if pattern else []
+    kinds = [str(kind) for kind in config.items("layer_types")] or kinds
+    if not kinds:
+        raise ShapeError(f"{config.source} lacks 'layers_block_type'.")
+    blocks = ["sparse" if kind == "moe" else "dense" for kind in kinds]
+    return config.with_values(
+        {
+            **config.values,
+            "layer_types": kinds,
+            "num_hidden_layers": len(kinds),
+            "mlp_layer_types": blocks,
+        }
+    )
+
+
+def nemotron_h_layer(config: Config, group: LayerGroup) -> LayerGroup:
+    """Keep the one part of a layer of Nemotron-H, and shrink its experts to a latent width."""
+    kind = config.values["layer_kind"]
+    if kind in ("linear_attention", "full_attention"):
+        return replace(group, ffn=None, moe=None)
+    if group.moe is None:
+        return replace(group, attention=None)
+    return replace(group, attention=None, moe=latent_experts(config, group.moe))
+
+
+def latent_experts(config: Config, moe: MixtureOfExperts) -> MixtureOfExperts:
+    """Return experts that work on a latent of `moe_latent_size`, between two projections."""
+    latent = config.optional("moe_latent_size")
+    if latent is None:
+        return moe
+    hidden = config.number("hidden_size")
+    bias = latent + hidden if config.flag("mlp_bias", default=False) else 0
+    down = Weight("fc1_latent_proj", hidden, latent)
+    return replace(
+        moe,
+        expert_input=latent,
+        extra=(down, Weight("fc2_latent_proj", latent, hidden)),
+        extra_params=moe.extra_params + bias,
+    )
+
+
+# --- loops ----------------------------------------------------------------------------------
+
+
+def dory_config(config: Config) -> Config:
+    """Dory: published configs list attention and feed-forward block as two layers."""
+    kinds = config.items("layer_types")
+    if "mlp" not in kinds:
+        return config
+    halves = {
+        key: config.number(key) // 2
+        for key in ("num_hidden_layers", "n_input_layers", "n_output_layers", "n_recurrent_layers")
+        if config.values.get(key) is not None
+    }
+    return config.with_values({**config.values, **halves, "layer_types": kinds[::2]})
+
+
+def dory_layer(config: Config, group: LayerGroup) -> LayerGroup:
+    """Dory: the middle layers run several times; scales in place of norms."""
+    first = config.number("n_input_layers")
+    count = config.optional("n_recurrent_layers")
+    if count is None:
+        count = config.number("num_hidden_layers") - first - config.number("n_output_layers")
+    looped = first <= (config.optional("layer_index") or 0) < first + count
+    attention = attention_of(group)
+    scales = attention.extra_params + 2 * attention.heads * attention.qk_head_dim
+    return replace(
+        with_attention(group, extra_params=scales),
+        extra_params=2 * config.number("hidden_size") + 2 * config.number("intermediate_size"),
+        passes=config.number("n_recurrent_loops") if looped else 1,
+    )
+
+
+def hrm_model(config: Config, shape: ModelShape) -> ModelShape:
+    """HRM-Text: a low stack that runs in each cycle, and a high stack after it.
+
+    Only the last `L_bp_cycles` of the low stack pass a gradient.
+    """
+    high, low = config.number("H_cycles"), config.number("L_cycles")
+    trained = [int(str(n)) for n in config.items("L_bp_cycles")]
+    trained = [1] * (high - len(trained)) + trained
+    without = sum(low - min(n, low) for n in trained[:high])
+    stack = replace(shape.layers[0], count=config.number("num_layers_per_stack"))
+    return replace(
+        shape,
+        layers=(
+            replace(stack, passes=high * low, passes_without_gradient=without),
+            replace(stack, passes=high),
+        ),
+    )
+
+
+# --- feed-forward blocks --------------------------------------------------------------------
+
+
+def ernie_config(config: Config) -> Config:
+    """ERNIE 4.5: experts between two layers, in every `moe_layer_interval`-th."""
+    count = config.number("num_hidden_layers")
+    first = config.optional("moe_layer_start_index") or 0
+    last = config.optional("moe_layer_end_index")
+    last = count - 1 if last in (None, -1) else last
+    step = config.number("moe_layer_interval", default=1)
+    blocks = [
+        "sparse" if (i + 1) % step == 0 and first <= i <= (last or 0) else "dense"
+        for i in range(count)
+    ]
+    return config.with_values({**config.values, "mlp_layer_types": blocks})
+
+
+def longcat_layer(config: Config, group: LayerGroup) -> LayerGroup:
+    """LongCat-Flash: a second attention and a second dense block in each layer."""
+    if config.optional("zero_expert_num"):
+        raise ShapeError(
+            f"{config.source} has 'zero_expert_num': a token may choose experts that do nothing,"
+            " so its FLOPs depend on the routing of the run."
+        )
+    ffn = None if group.ffn is None else replace(group.ffn, copies=2)
+    hidden = config.number("hidden_size")
+    return replace(group, beside=group.attention, ffn=ffn, extra_params=2 * hidden)
+
+
+def granite_config(config: Config) -> Config:
+    """Granite 4: a shared block alone where there are no experts."""
+    if config.optional("num_local_experts"):
+        return config
+    config.read_keys.update({"num_experts_per_tok"})
+    width = config.number("shared_intermediate_size")
+    return without_experts(config.with_values({**config.values, "intermediate_size": width}))
+
+
+def modernbert_model(config: Config, shape: ModelShape) -> ModelShape:
+    """ModernBERT decoder: a dense layer and a norm before lm_head, none before the first block."""
+    hidden = shape.hidden_size
+    extra = (Weight("head_dense", hidden, hidden),)
+    return replace(shape, extra=extra)
+
+
+# --- other names and switches ---------------------------------------------------------------
+
+
+def bigcode_config(config: Config) -> Config:
+    """GPT-BigCode: one key and value head, or as many as query heads."""
+    multi_query = config.flag("multi_query", default=True)
+    heads = 1 if multi_query else config.number("num_attention_heads")
+    return config.with_values({**config.values, "num_key_value_heads": heads})
+
+
+def neo_config(config: Config) -> Config:
+    """GPT-Neo: global and local layers, from `attention_layers` or repeats in `attention_types`."""
+    names = {"global": "full_attention", "local": "sliding_attention"}
+    config.read_keys.add("attention_types")
+    layers = config.items("attention_layers") or _repeated(config.items("attention_types"))
+    kinds = [names.get(str(kind), str(kind)) for kind in layers]
+    return layer_kinds(config, kinds)
+
+
+def _repeated(types: list[object]) -> list[object]:
+    layers: list[object] = []
+    for entry in types:
+        if isinstance(entry, list) and len(entry) == 2 and isinstance(entry[1], int):  # noqa: PLR2004
+            layers += list(entry[0]) * entry[1]
+    return layers
+
+
+def mpt_config(config: Config) -> Config:
+    """MPT: multi-head attention without biases."""
+    attention = config.values.get("attn_config")
+    attention = attention if isinstance(attention, dict) else {}
+    kind = attention.get("attn_type", "multihead_attention")
+    if kind != "multihead_attention" or attention.get("qk_ln"):
+        raise ShapeError(f"{config.source}: the formula covers multi-head attention, not {kind}.")
+    if not config.flag("no_bias", default=True):
+        raise ShapeError(f"{config.source}: the formula does not cover 'no_bias' = false.")
+    return config
+
+
+def moshi_config(config: Config) -> Config:
+    """Moshi: gate and up projection are one of width `ffn_dim`."""
+    width = config.number("ffn_dim") // 2
+    return config.with_values({**config.values, "intermediate_size": width})
+
+
+def dbrx_config(config: Config) -> Config:
+    """DBRX: sizes of attention and experts in configs of their own."""
+    parts: dict[str, object] = {}
+    for name in ("attn_config", "ffn_config"):
+        part = config.values.get(name)
+        if not isinstance(part, dict):
+            raise ShapeError(f"{config.source} lacks {name!r}.")
+        parts |= part
+    names = ("ffn_hidden_size", "moe_num_experts", "moe_top_k")
+    sizes = {name: parts[name] for name in names if name in parts}
+    heads = {"num_key_value_heads": parts.get("kv_n_heads", 1)}
+    return config.with_values({**config.values, **sizes, **heads})
+
+
+def hyperclovax_layer(config: Config, group: LayerGroup) -> LayerGroup:
+    """HyperCLOVA X: two norms more, if switched on."""
+    norms = 2 if config.flag("use_post_norm", default=False) else 0
+    return replace(group, extra_params=norms * config.number("hidden_size"))
+
+
+def head_norm_switch(config: Config, group: LayerGroup) -> LayerGroup:
+    """Norm query and key only where the config says so."""
+    normed = config.flag("use_qk_norm", default=False)
+    return group if normed else with_attention(group, qk_norm="none")
