@@ -66,6 +66,10 @@ FORMULA_VERSION = "fairmfu-1"
 Dtype = Literal["fp32", "tf32", "fp16", "bf16", "fp8", "fp4"]
 """Precision of a matmul's computation (not the format that its result is stored in)."""
 
+CONVOLUTION = "convolution"
+"""Operator of short convolutions outside linear attention. Their kernels also compute outputs that
+are cut off, a few tokens of a sequence, so the count is an estimate."""
+
 FORWARD_ONLY = "forward-only "
 """Start of the names of operators that pass no gradient in looped models (HRM-Text)."""
 
@@ -252,6 +256,16 @@ def _products(weights: Iterable[Weight]) -> int:
     return sum(2 * weight.rows * weight.columns * weight.per_token for weight in weights)
 
 
+def _split(name: str, weights: Iterable[Weight]) -> Iterator[tuple[str, float]]:
+    """Yield the products of weights under a name, and those of kernels over neighbouring tokens."""
+    matrices = list(weights)
+    kernels = [weight for weight in matrices if weight.name == "conv1d"]
+    if len(kernels) < len(matrices):
+        yield name, _products(weight for weight in matrices if weight.name != "conv1d")
+    if kernels:
+        yield CONVOLUTION, _products(kernels)
+
+
 def projections(d: int, attention: Attention) -> int:
     """Return the projections of a layer's attention [FLOP per token].
 
@@ -271,7 +285,8 @@ def core_attention(attention: Attention, A: float) -> float:
 
 
 def _attention(d: int, attention: Attention, A_of: _Pairs) -> Iterator[tuple[str, float]]:
-    yield "query/key/value/output projections", projections(d, attention)
+    weights = (weight for weight in attention.weights(d) if weight not in attention.indexer)
+    yield from _split("query/key/value/output projections", weights)
     if attention.indexer:
         yield "indexer projections", _products(attention.indexer)
         yield "indexer scores", 2 * attention.score_width * _scored_keys(attention, A_of)
@@ -318,9 +333,8 @@ def ffn(d: int, feed_forward: FeedForward) -> int:
 
 
 def _experts(d: int, moe: MixtureOfExperts) -> Iterator[tuple[str, float]]:
-    E, k = moe.experts, moe.experts_per_token
-    yield "router", 2 * d * E
-    yield "routed experts", k * ffn(moe.expert_input or d, moe.expert)
+    yield "router", _products(moe.router_weights(d))
+    yield moe.name, moe.experts_per_token * ffn(moe.expert_input or d, moe.expert)
     if moe.shared is not None:
         yield "shared experts", ffn(d, moe.shared)
     if moe.shared_gates:
@@ -340,8 +354,7 @@ def _layer(d: int, layer: LayerGroup, A_of: _Pairs) -> Iterator[tuple[str, float
         yield "ffn", ffn(d, layer.ffn)
     if layer.moe is not None:
         yield from _experts(d, layer.moe)
-    if layer.extra:
-        yield "other projections", _products(layer.extra)
+    yield from _split("other projections", layer.extra)
 
 
 # --- forward, the model ---------------------------------------------------------------------
@@ -459,8 +472,13 @@ def make_operator(name: str, layers: int, forward: float, trainable: Trainable) 
         layers=layers,
         forward=forward,
         backward=times * forward,
-        estimate=name.endswith(" state"),
+        estimate=_is_estimate(name),
     )
+
+
+def _is_estimate(name: str) -> bool:
+    bare = name.removeprefix(FORWARD_ONLY).removeprefix("mtp ")
+    return bare in (CONVOLUTION, "evenly routed experts") or bare.endswith(" state")
 
 
 def adapter_flops(weights: Iterable[tuple[int, Weight]], trainable: Trainable) -> int:
@@ -609,7 +627,7 @@ def _last_products(shape: ModelShape) -> Iterator[tuple[str, float]]:
     terms = []
     for prefix, count, group in blocks:
         for name, feed_forward, k in group.feed_forwards():
-            width = d if group.moe is None or name != "routed experts" else group.moe.expert_input
+            width = d if group.moe is None or name != group.moe.name else group.moe.expert_input
             products = k * feed_forward.copies * 2 * feed_forward.width * (width or d)
             flops = float(count * group.passes * products)
             terms.append((prefix + name, count, flops))

@@ -86,6 +86,7 @@ PARAMETER_GROWTH: Final[Mapping[str, str]] = {
     "ffn": "O(d²)",
     "router": "O(E·d)",
     "routed experts": "O(k·d²)",
+    "evenly routed experts": "O(k·d²)",
     "shared experts": "O(d²)",
     "shared gate": "O(d)",
     "layer norms": "O(d)",
@@ -228,12 +229,11 @@ def _state_rows(mixer: LinearAttention | StateMixer, count: int, d: int) -> Iter
 
 
 def _expert_rows(moe: MixtureOfExperts, count: int, d: int) -> Iterator[Module]:
-    k, bias = moe.experts_per_token, moe.expert.bias_params(d)
-    routed = moe.expert.weights(d, moe.experts, k)
-    yield _row(
-        "router", count, [Weight("", d, moe.experts)], biases=moe.experts if moe.router_bias else 0
-    )
-    yield _row("routed experts", count, routed, biases=moe.experts * bias, active_biases=k * bias)
+    k, bias = moe.experts_per_token, moe.expert.bias_params(moe.expert_input or d)
+    width = moe.expert_input or d
+    routed = moe.expert.weights(width, moe.experts, k)
+    yield _row("router", count, moe.router_weights(d), biases=moe.experts if moe.router_bias else 0)
+    yield _row(moe.name, count, routed, biases=moe.experts * bias, active_biases=k * bias)
     if moe.shared is not None:
         shared = moe.shared.bias_params(d)
         yield _row("shared experts", count, moe.shared.weights(d), biases=shared)

@@ -78,6 +78,7 @@ class Decoder:
     window_kv_times: key and value heads of windowed layers for one of other layers
     gate: output gate of its own projection: one output per head, or as wide as the values
     sinks: one learned score per head; `sliding`: in layers of kind `sliding_attention` alone
+    kinds: names of layer kinds of this model_type → the usual names
     mixers: readers of the mixers of layer kinds other than attention
     windowed: layers of kind `sliding_attention` have the window `sliding_window`; `all`: every
         layer has, if the key is set
@@ -107,6 +108,7 @@ class Decoder:
     qk_norm: Literal["none", "head", "all"] = "none"
     gate: Literal["none", "head", "width"] = "none"
     sinks: bool | Literal["sliding"] = False
+    kinds: Mapping[str, str] = field(default_factory=dict)
     mixers: Mapping[str, MixerReader] = field(default_factory=dict)
     windowed: bool | Literal["all"] = False
     full_every: tuple[str, int] | None = None
@@ -236,7 +238,7 @@ _ATTENTIONS: Final = {
 def mixer_kinds(config: Config, decoder: Decoder) -> list[str]:
     """Return the kind of mixer of each layer, from `layer_types` or else by the pattern."""
     count = config.number("num_hidden_layers")
-    kinds = [str(kind) for kind in config.items("layer_types")]
+    kinds = [decoder.kinds.get(str(kind), str(kind)) for kind in config.items("layer_types")]
     if not kinds:
         return _kinds_by_pattern(config, decoder, count)
     config.read_keys.update(_PATTERN_KEYS)

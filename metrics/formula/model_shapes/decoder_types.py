@@ -30,6 +30,21 @@ from .layer_changes import (
     hyperclovax_layer,
     jamba_config,
     lfm2_config,
+    attention_experts,
+    without_images,
+    inkling_experts,
+    inkling2_layer,
+    inkling2_model,
+    inkling2_loop_layer,
+    inkling2_loop_model,
+    zaya_layer,
+    recurrent_gemma_config,
+    rwkv_config,
+    rwkv_layer,
+    xlstm_config,
+    zamba_config,
+    zamba_layer,
+    zamba_model,
     lfm3_layer,
     longcat_layer,
     mamba_beside,
@@ -44,6 +59,10 @@ from .layer_changes import (
 )
 from .state_mixers import (
     full_rank_kda,
+    gated_recurrence,
+    headed_mamba,
+    matrix_lstm,
+    rwkv,
     gated_delta_net,
     lightning,
     mamba,
@@ -107,6 +126,26 @@ _GEMMA_4: Final = Decoder(
     change_model=per_layer_tables,
 )
 
+_INKLING_KINDS: Final = {"hybrid": "full_attention", "hybrid_sliding": "sliding_attention"}
+_INKLING_HEADS: Final = {
+    "swa_num_attention_heads": "num_attention_heads",
+    "swa_num_key_value_heads": "num_key_value_heads",
+    "swa_head_dim": "head_dim",
+}
+_INKLING_2: Final = Decoder(
+    names={"sliding_window_size": "sliding_window"},
+    kinds=_INKLING_KINDS,
+    windowed=True,
+    window_keys=_INKLING_HEADS,
+    experts=Experts(count="n_routed_experts"),
+    change_layer=inkling2_layer,
+    change_model=inkling2_model,
+)
+
+_COHERE_2: Final = Decoder(
+    windowed=True, full_every=("sliding_window_pattern", 4), norms_per_layer=1, tied=True
+)
+
 DECODERS: Final[Mapping[str, Decoder]] = {
     "afmoe": Decoder(
         names={"num_dense_layers": "first_k_dense_replace"},
@@ -144,9 +183,7 @@ DECODERS: Final[Mapping[str, Decoder]] = {
         norms_per_layer=4,
     ),
     "bitnet": Decoder(activations=("relu2",), layer_vectors=("hidden_size", "intermediate_size")),
-    "cohere2": Decoder(
-        windowed=True, full_every=("sliding_window_pattern", 4), norms_per_layer=1, tied=True
-    ),
+    "cohere2": _COHERE_2,
     "cohere2_moe": Decoder(
         windowed=True,
         full_every=("sliding_window_pattern", 4),
@@ -562,4 +599,113 @@ DECODERS: Final[Mapping[str, Decoder]] = {
         experts=Experts(count="moe_num_experts", chosen="moe_top_k", width="ffn_hidden_size"),
         change_config=dbrx_config,
     ),
+    "recurrent_gemma": Decoder(
+        names={"attention_window_size": "sliding_window"},
+        output_bias=True,
+        mixers={"recurrent": gated_recurrence},
+        windowed=True,
+        ffn_bias=True,
+        tied=True,
+        change_config=recurrent_gemma_config,
+    ),
+    "rwkv": Decoder(
+        mixers={"full_attention": rwkv},
+        gated=False,
+        norm="layer",
+        change_config=rwkv_config,
+        change_layer=rwkv_layer,
+    ),
+    "xglm": Decoder(
+        names={
+            "d_model": "hidden_size",
+            "ffn_dim": "intermediate_size",
+            "num_layers": "num_hidden_layers",
+            "attention_heads": "num_attention_heads",
+        },
+        qkv_bias=True,
+        output_bias=True,
+        gated=False,
+        ffn_bias=True,
+        norm="layer",
+        tied=True,
+    ),
+    "xlstm": Decoder(
+        mixers={"full_attention": matrix_lstm},
+        ffn_bias="use_bias",
+        change_config=xlstm_config,
+    ),
+    "zamba": Decoder(
+        names={"layers_block_type": "layer_types"},
+        ignored=("attn_layer_period", "attn_layer_offset"),
+        mixers={"linear_attention": headed_mamba, "mamba": headed_mamba, "hybrid": headed_mamba},
+        feed_forward=False,
+        norms_per_layer=1,
+        tied=True,
+        change_config=zamba_config,
+        change_layer=zamba_layer,
+        change_model=zamba_model,
+    ),
+    "zamba2": Decoder(
+        names={
+            "layers_block_type": "layer_types",
+            "n_mamba_heads": "mamba_num_heads",
+            "mamba_headdim": "mamba_head_dim",
+            "mamba_ngroups": "n_groups",
+            "mamba_d_state": "state_size",
+            "mamba_d_conv": "conv_kernel",
+        },
+        mixers={"linear_attention": mamba2, "mamba": mamba2, "hybrid": mamba2},
+        feed_forward=False,
+        norms_per_layer=1,
+        tied=True,
+        change_config=zamba_config,
+        change_layer=zamba_layer,
+        change_model=zamba_model,
+    ),
+    "inkling_text": Decoder(
+        names={"sliding_window_size": "sliding_window"},
+        kinds=_INKLING_KINDS,
+        windowed=True,
+        window_keys=_INKLING_HEADS,
+        qk_norm="head",
+        embedding_norm=True,
+        experts=Experts(count="n_routed_experts", shared_count="n_shared_experts"),
+        change_layer=inkling_experts,
+    ),
+    "inkling2_text": _INKLING_2,
+    "inkling2_loop_text": replace(
+        _INKLING_2, change_layer=inkling2_loop_layer, change_model=inkling2_loop_model
+    ),
+    "zaya": Decoder(
+        kinds=_INKLING_KINDS,
+        windowed=True,
+        tied=True,
+        head_bias="lm_head_bias",
+        model_vectors=("hidden_size", "hidden_size"),
+        experts=Experts(),
+        change_layer=zaya_layer,
+    ),
+    "cohere_compass_text": _COHERE_2,
+    "git": Decoder(
+        qkv_bias=True,
+        output_bias=True,
+        gated=False,
+        ffn_bias=True,
+        norm="layer",
+        final_norm=False,
+        embedding_norm=True,
+        head_bias=True,
+        position_offset=0,
+    ),
+    "jetmoe": Decoder(
+        qkv_bias=False,
+        output_bias=False,
+        tied=True,
+        experts=Experts(
+            count="num_local_experts", width="intermediate_size", vectors=("hidden_size",)
+        ),
+        change_layer=attention_experts,
+    ),
+    "mllama_text_model": Decoder(
+        model_vectors=("hidden_size",) * 8,  # eight more rows of the token tableqkv_bias=False, output_bias=False, change_layer=without_images),
 }

@@ -484,7 +484,7 @@ def _kimi_linear(config: Config) -> ModelShape:
     linear = _linear_attention_config(config)
     delta, full = _delta_attention(linear), linear.layer_numbers("full_attn_layers")
     latent, experts = _latent_attention(values), _shared_experts(values)
-    dense, ffn = values.number("first_k_dense_replace"), _ffn(values)
+    dense, ffn = values.optional("first_k_dense_replace") or 0, _ffn(values)
     mixers = _layer_kinds(
         values,
         lambda i: "full_attention" if i + 1 in full else "linear_attention",
@@ -516,8 +516,18 @@ _KIMI_NAMES: Final = {
 """Keys of Kimi Linear's configuration, and their names in DeepSeek's."""
 
 
+_LINEAR_NAMES: Final = {
+    "linear_num_heads": "num_heads",
+    "linear_head_dim": "head_dim",
+    "linear_conv_kernel_dim": "short_conv_kernel_size",
+}
+"""Keys of transformers, and those of the published `linear_attn_config`."""
+
+
 def _linear_attention_config(config: Config) -> Config:
     layers = config.values.get("linear_attn_config")
+    if layers is None and config.items("layer_types"):
+        layers = {name: config.values.get(key) for key, name in _LINEAR_NAMES.items()}
     if not isinstance(layers, Mapping):
         raise ShapeError(f"{config.source} lacks 'linear_attn_config'.")
     return Config(layers, f"linear_attn_config of {config.source}")
@@ -866,6 +876,7 @@ _HUGGING_FACE: Mapping[str, Callable[[Config], ModelShape]] = {
     "glm4": _glm4,
     "glm4_moe": _glm4_moe,
     "gpt2": _gpt2,
+    "gpt-sw3": _gpt2,
     "gpt_neox": _gpt_neox,
     "gpt_oss": _gpt_oss,
     "granite": _llama,
@@ -885,6 +896,7 @@ _HUGGING_FACE: Mapping[str, Callable[[Config], ModelShape]] = {
     "opt": _opt,
     "phi": _phi,
     "phi3": _phi3,
+    "phi4_multimodal": _phi3,
     "qwen2": _qwen2,
     "qwen2_5_vl": _qwen2,  # flat, as published: text keys beside vision_config
     "qwen2_5_vl_text": _qwen2,
@@ -898,6 +910,7 @@ _HUGGING_FACE: Mapping[str, Callable[[Config], ModelShape]] = {
     "qwen3_next": _qwen3_next,
     "qwen3_vl_moe_text": _qwen3_vl_moe,
     "qwen3_vl_text": _qwen3,
+    "sarvam_moe": _glm4_moe,
     "seed_oss": _seed_oss,
     "smollm3": _smollm3,
     "stablelm": _stablelm,

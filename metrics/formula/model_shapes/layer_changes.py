@@ -8,6 +8,7 @@ from typing import Any
 from .config import Config
 from .shape import (
     Attention,
+    FeedForward,
     LayerGroup,
     MixtureOfExperts,
     ModelShape,
@@ -446,15 +447,54 @@ def ernie_config(config: Config) -> Config:
 
 
 def longcat_layer(config: Config, group: LayerGroup) -> LayerGroup:
-    """LongCat-Flash: a second attention and a second dense block in each layer."""
-    if config.optional("zero_expert_num"):
-        raise ShapeError(
-            f"{config.source} has 'zero_expert_num': a token may choose experts that do nothing,"
-            " so its FLOPs depend on the routing of the run."
-        )
+    """LongCat-Flash: a second attention and a second dense block in each layer, empty experts.
+
+    How many of a token's experts are empty depends on the routing, which the training keeps even:
+    the count takes their share of all experts, as an estimate.
+    """
     ffn = None if group.ffn is None else replace(group.ffn, copies=2)
+    moe, empty = group.moe, config.optional("zero_expert_num") or 0
+    if moe is not None and empty:
+        chosen, rest = divmod(moe.experts_per_token * moe.experts, moe.experts + empty)
+        if rest:
+            raise ShapeError(
+                f"{config.source}: even routing over {empty:,} empty experts gives no whole number"
+                " of experts for a token, so its FLOPs depend on the routing of the run."
+            )
+        router = (Weight("router", config.number("hidden_size"), moe.experts + empty),)
+        moe = replace(moe, experts_per_token=chosen, router=router, even=True)
     hidden = config.number("hidden_size")
-    return replace(group, beside=group.attention, ffn=ffn, extra_params=2 * hidden)
+    return replace(group, beside=group.attention, ffn=ffn, moe=moe, extra_params=2 * hidden)
+
+
+def attention_experts(config: Config, group: LayerGroup) -> LayerGroup:
+    """JetMoE: queries and outputs come from routed experts, keys and values are shared."""
+    hidden, kv_heads = config.number("hidden_size"), config.number("num_key_value_heads")
+    experts, chosen = config.number("num_local_experts"), config.number("num_experts_per_tok")
+    head = config.number("kv_channels")
+    width = kv_heads * head
+    attention = Attention(
+        heads=kv_heads * chosen,
+        kv_heads=kv_heads,
+        qk_head_dim=head,
+        v_head_dim=head,
+        projections=(
+            Weight("input_linear", hidden, width, copies=experts, per_token=chosen),
+            Weight("output_linear", width, hidden, copies=experts, per_token=chosen),
+            Weight("kv_proj", hidden, 2 * width),
+            Weight("router", hidden, experts),
+        ),
+        extra_params=hidden,
+    )
+    return replace(group, attention=attention)
+
+
+def without_images(config: Config, group: LayerGroup) -> LayerGroup:
+    """Llama 3.2 Vision: layers with cross-attention to an image are skipped without one."""
+    if config.optional("layer_index") not in config.layer_numbers("cross_attention_layers"):
+        return group
+    gated = with_attention(group, qk_norm="head", extra_params=2)
+    return replace(gated, passes=0)
 
 
 def granite_config(config: Config) -> Config:
@@ -542,3 +582,260 @@ def head_norm_switch(config: Config, group: LayerGroup) -> LayerGroup:
     """Norm query and key only where the config says so."""
     normed = config.flag("use_qk_norm", default=False)
     return group if normed else with_attention(group, qk_norm="none")
+
+
+# --- recurrent and shared blocks ------------------------------------------------------------
+
+
+def recurrent_gemma_config(config: Config) -> Config:
+    """RecurrentGemma: kinds of layers in repeats of `block_types`, halved width of the block."""
+    names = {"recurrent": "recurrent", "attention": "sliding_attention"}
+    block = [str(kind) for kind in config.items("block_types")] or ["recurrent"] * 2 + ["attention"]
+    count = config.number("num_hidden_layers")
+    kinds = [names.get(block[i % len(block)], block[i % len(block)]) for i in range(count)]
+    width = config.number("intermediate_size") // 2
+    return layer_kinds(config.with_values({**config.values, "intermediate_size": width}), kinds)
+
+
+def rwkv_layer(config: Config, group: LayerGroup) -> LayerGroup:
+    """RWKV: a gate over the block, mixes with the token before, a norm before the first layer."""
+    hidden = config.number("hidden_size")
+    first = 2 * hidden if config.optional("layer_index") == 0 else 0
+    gate = Weight("receptance", hidden, hidden)
+    return replace(group, extra=(gate,), extra_params=2 * hidden + first)
+
+
+def rwkv_config(config: Config) -> Config:
+    """RWKV: a block of four hidden sizes, where no width is given."""
+    width = config.number("intermediate_size", default=4 * config.number("hidden_size"))
+    return config.with_values({**config.values, "intermediate_size": width})
+
+
+def xlstm_config(config: Config) -> Config:
+    """XLSTM: widths are factors of the hidden size, rounded up."""
+    hidden = config.number("hidden_size", "embedding_dim")
+    config.read_keys.update({"qk_dim_factor", "v_dim_factor", "ffn_proj_factor"})
+
+    def width(key: str, step: int) -> int:
+        exact = int(hidden * float(str(config.values[key])))
+        return step * -(-exact // step)
+
+    step = config.number("ffn_round_up_to_multiple_of", default=64)
+    # The reference rounds keys and values up to multiples of 64 as well.
+    sizes = {
+        "qk_dim": width("qk_dim_factor", 64),
+        "v_dim": width("v_dim_factor", 64),
+        "intermediate_size": width("ffn_proj_factor", step),
+        "hidden_size": hidden,
+    }
+    return config.with_values({**config.values, **sizes})
+
+
+def zamba_config(config: Config) -> Config:
+    """Zamba: Mamba layers, some of them after a shared block (`hybrid`)."""
+    kinds = config.items("layer_types")
+    if not kinds:
+        raise ShapeError(f"{config.source} lacks 'layers_block_type'.")
+    return config
+
+
+def zamba_layer(config: Config, group: LayerGroup) -> LayerGroup:
+    """Zamba: a projection of the shared block's output, with its adapters, in hybrid layers."""
+    if config.values["layer_kind"] != "hybrid":
+        return group
+    hidden = config.number("hidden_size")
+    extra = [Weight("linear", hidden, hidden)]
+    if (rank := config.optional("adapter_rank")) is not None:
+        width = 2 * config.number("intermediate_size")
+        extra += [Weight("ffn_adapter_a", hidden, rank), Weight("ffn_adapter_b", rank, width)]
+        if config.flag("use_shared_attention_adapter", default=False):
+            both = 2 * hidden
+            extra += 3 * [Weight("adapter_a", both, rank), Weight("adapter_b", rank, both)]
+    return replace(group, extra=tuple(extra))
+
+
+def zamba_model(config: Config, shape: ModelShape) -> ModelShape:
+    """Zamba: blocks that hybrid layers run in turn, on their input beside the embedding."""
+    hidden, heads = config.number("hidden_size"), config.number("num_attention_heads")
+    kv_heads = config.number("num_key_value_heads", default=heads)
+    head = 2 * hidden // heads
+    config.read_keys.update({"attention_hidden_size", "attention_head_dim", "head_dim"})
+    attention = Attention(
+        heads=heads,
+        kv_heads=kv_heads,
+        qk_head_dim=head,
+        v_head_dim=head,
+        projections=(
+            Weight("q_proj", 2 * hidden, heads * head),
+            Weight("k_proj", 2 * hidden, kv_heads * head),
+            Weight("v_proj", 2 * hidden, kv_heads * head),
+            Weight("o_proj", heads * head, hidden),
+        ),
+    )
+    bias = config.flag("add_bias_linear", default=False)
+    ffn = FeedForward(width=config.number("intermediate_size"), bias=bias, fused=True)
+    hybrids = sum(str(kind) == "hybrid" for kind in config.items("layer_types"))
+    blocks = config.number("num_mem_blocks", default=1)
+    shared = tuple(
+        LayerGroup(
+            count=1,
+            attention=attention,
+            ffn=ffn,
+            extra_params=2 * hidden,  # with the layer norm below, a norm of twice the hidden size
+            passes=passes,
+            shared=True,
+        )
+        for block in range(blocks)
+        if (passes := len(range(block, hybrids, blocks)))
+    )
+    return replace(shape, layers=(*shape.layers, *shared))
+
+
+# --- attention residuals and short convolutions (Inkling, ZAYA) -----------------------------
+
+
+def inkling_layer(config: Config, group: LayerGroup) -> LayerGroup:
+    """Inkling: relative positions from a projection, short convolutions in four places."""
+    hidden, kernel = config.number("hidden_size"), config.number("conv_kernel_size")
+    attention = attention_of(group)
+    convolutions = _short_convolutions(config, attention)
+    relative = _relative_positions(config, attention)
+    group = with_attention(group, extra=(*relative, *convolutions))
+    return replace(group, extra=2 * (Weight("conv1d", kernel, hidden),))
+
+
+def inkling_experts(config: Config, group: LayerGroup) -> LayerGroup:
+    """Inkling: shared experts have outputs of the router too, and blocks a scale each."""
+    group = inkling_layer(config, group)
+    if group.moe is None:
+        return replace(group, extra_params=group.extra_params + 1)
+    shared, hidden = config.optional("n_shared_experts") or 0, config.number("hidden_size")
+    router = (Weight("router", hidden, group.moe.experts + shared),)
+    return replace(group, moe=replace(group.moe, router=router, extra_params=1))
+
+
+def _short_convolutions(config: Config, attention: Attention) -> tuple[Weight, ...]:
+    kernel = config.number("conv_kernel_size")
+    width = attention.kv_heads * attention.qk_head_dim
+    return 2 * (Weight("conv1d", kernel, width),)
+
+
+def _relative_positions(config: Config, attention: Attention) -> tuple[Weight, Weight]:
+    hidden, narrow = config.number("hidden_size"), config.number("d_rel")
+    extent = attention.window or config.number("rel_extent")
+    config.read_keys.add("rel_extent")
+    return (
+        Weight("r_proj", hidden, attention.heads * narrow),
+        Weight("relative_positions", narrow, extent, per_token=attention.heads),
+    )
+
+
+def inkling2_layer(config: Config, group: LayerGroup) -> LayerGroup:
+    """Inkling 2: attention over the outputs of earlier blocks of layers, gates and sinks.
+
+    Full layers have a norm and a mix of blocks for each of query, key and value, and a convolution
+    whose kernel comes from the input.
+    """
+    hidden, index = config.number("hidden_size"), config.optional("layer_index") or 0
+    attention, full = attention_of(group), config.values["layer_kind"] == "full_attention"
+    kernel, heads, narrow = (
+        config.number("conv_kernel_size"),
+        attention.heads,
+        config.number("d_rel"),
+    )
+    width = attention.kv_heads * attention.qk_head_dim
+    gates = (
+        Weight("o_gate_proj", hidden, heads * attention.v_head_dim),
+        Weight("sink_proj", hidden, heads),
+        *_relative_positions(config, attention),
+    )
+    dynamic = 2 * (Weight("weight_proj", hidden, kernel * attention.kv_heads),)
+    mixes = dynamic if full else _short_convolutions(config, attention)
+    static = 2 * kernel * width + 2 * hidden if full else 0
+    group = with_attention(
+        group,
+        extra=(*gates, *mixes),
+        extra_params=heads * (attention.qk_head_dim + narrow) + static,
+    )
+    return replace(
+        group,
+        extra=(
+            *_block_queries(config, index, 3 if full else 1),
+            *2 * (Weight("conv1d", kernel, hidden),),
+        ),
+    )
+
+
+def _block_queries(config: Config, index: int, queries: int) -> tuple[Weight, ...]:
+    """Return the queries over earlier blocks before attention and before the experts."""
+    hidden, size = config.number("hidden_size"), config.number("n_layers_per_attn_res_block")
+    before = Weight("block_query", hidden, queries, per_token=2 * (-(-index // size) + 1))
+    inside = Weight("block_query", hidden, 1, per_token=2 * (index // size + 2))
+    return (before, inside) if index else (inside,)
+
+
+def inkling2_model(config: Config, shape: ModelShape) -> ModelShape:
+    """Inkling 2: attention over all blocks before lm_head, which has the unpadded vocabulary."""
+    hidden, size = config.number("hidden_size"), config.number("n_layers_per_attn_res_block")
+    sources = -(-config.number("num_hidden_layers") // size) + 1
+    query = Weight("block_query", hidden, 1, per_token=2 * sources)
+    unpadded = config.optional("unpadded_vocab_size") or shape.vocab_size
+    padding = (shape.vocab_size - unpadded) * hidden
+    return replace(
+        shape, vocab_size=unpadded, extra=(query,), extra_embedding=padding, embedding_norm=True
+    )
+
+
+def inkling2_loop_layer(config: Config, group: LayerGroup) -> LayerGroup:
+    """Inkling 2 Loop: the middle layers run several times."""
+    first, last = config.number("loop_layer_index_start"), config.number("loop_layer_index_end")
+    looped = first <= (config.optional("layer_index") or 0) < last
+    group = inkling2_layer(config, group)
+    return replace(group, passes=config.number("loop_num_passes")) if looped else group
+
+
+def inkling2_loop_model(config: Config, shape: ModelShape) -> ModelShape:
+    """Inkling 2 Loop: gated messages from one pass to the next, for four inputs of each layer."""
+    shape = inkling2_model(config, shape)
+    hidden, rank = shape.hidden_size, config.number("loop_gate_rank")
+    first, last = config.number("loop_layer_index_start"), config.number("loop_layer_index_end")
+    inputs, again = 4 * (last - first), config.number("loop_num_passes") - 1
+    size = config.number("n_layers_per_attn_res_block")
+    sources = sum(layer % size == 0 for layer in range(first, last))
+    gate = {"copies": inputs, "per_token": inputs * again}
+    return replace(
+        shape,
+        extra=(
+            *shape.extra,
+            Weight(
+                "message_query", hidden, 1, copies=inputs, per_token=2 * sources * inputs * again
+            ),
+            Weight("message_down", 2 * hidden, rank, **gate),
+            Weight("message_forget", rank, hidden, **gate),
+            Weight("message_gate", rank, hidden, **gate),
+        ),
+    )
+
+
+def zaya_layer(config: Config, group: LayerGroup) -> LayerGroup:
+    """ZAYA: convolutions over query and key, a router of several layers, scaled residuals."""
+    hidden, router = config.number("hidden_size"), config.number("router_hidden_size")
+    attention = attention_of(group)
+    heads, head = attention.heads + attention.kv_heads, attention.qk_head_dim
+    channels = heads * head
+    mixes = (
+        Weight("conv1d", config.number("cca_time0"), channels),
+        Weight("conv1d", config.number("cca_time1") * head, channels),
+    )
+    if group.moe is None:
+        raise ShapeError(f"{config.source}: a layer of ZAYA has experts.")
+    routes = (
+        Weight("router", hidden, router),
+        Weight("router", router, router),
+        Weight("router", router, router),
+        Weight("router", router, group.moe.experts + 1),
+    )
+    states = 5 if config.optional("layer_index") else 4
+    moe = replace(group.moe, router=routes, extra_params=states * router)
+    group = with_attention(group, extra=mixes, extra_params=2 * channels + attention.kv_heads)
+    return replace(group, moe=moe, extra_params=8 * hidden)

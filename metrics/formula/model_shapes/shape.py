@@ -335,6 +335,8 @@ class MixtureOfExperts:
     expert: one routed expert
     shared: all shared experts together, as one block of their summed width
     shared_gates: outputs of the gate over the shared block; 0: no gate
+    even: the number of experts that a token passes holds under even routing, as an estimate
+    router: its matrices where it is no single one; empty: hidden size to experts
     expert_input: width that the routed experts read and write, if not the hidden size
     extra: more matrices: a wider router, projections around the experts
     extra_params: more parameters outside the matrices
@@ -346,6 +348,8 @@ class MixtureOfExperts:
     router_bias: bool = False
     shared: FeedForward | None = None
     shared_gates: int = 0
+    even: bool = False
+    router: tuple[Weight, ...] = ()
     expert_input: int | None = None
     extra: tuple[Weight, ...] = ()
     extra_params: int = 0
@@ -358,7 +362,7 @@ class MixtureOfExperts:
 
     def weights(self, hidden: int) -> Iterator[Weight]:
         """Yield the weight matrices of a layer."""
-        yield Weight("router", hidden, self.experts)
+        yield from self.router_weights(hidden)
         width = self.expert_input or hidden
         yield from self.expert.weights(width, self.experts, self.experts_per_token)
         if self.shared is not None:
@@ -366,6 +370,15 @@ class MixtureOfExperts:
         if self.shared_gates:
             yield Weight("shared_gate", hidden, self.shared_gates)
         yield from self.extra
+
+    @property
+    def name(self) -> str:
+        """Name of the operator of the routed experts."""
+        return "evenly routed experts" if self.even else "routed experts"
+
+    def router_weights(self, hidden: int) -> tuple[Weight, ...]:
+        """Return the matrices of the router."""
+        return self.router or (Weight("router", hidden, self.experts),)
 
     def bias_params(self, hidden: int, experts: int) -> int:
         """Return the parameters of the biases, with this many of the routed experts."""
@@ -387,6 +400,7 @@ class LayerGroup:
     extra_params: more parameters outside the matrices
     passes: times that a token runs through each layer (looped models)
     passes_without_gradient: as many of the passes run forward only
+    shared: a block that several layers run, and no layer itself (Zamba)
     """
 
     count: int
@@ -398,6 +412,7 @@ class LayerGroup:
     extra_params: int = 0
     passes: int = 1
     passes_without_gradient: int = 0
+    shared: bool = False
 
     def __post_init__(self) -> None:
         if self.attention is None and self.ffn is None and self.moe is None:
@@ -436,7 +451,7 @@ class LayerGroup:
         if self.ffn is not None:
             yield "ffn", self.ffn, 1
         if self.moe is not None:
-            yield "routed experts", self.moe.expert, self.moe.experts_per_token
+            yield self.moe.name, self.moe.expert, self.moe.experts_per_token
             if self.moe.shared is not None:
                 yield "shared experts", self.moe.shared, 1
 
@@ -479,7 +494,7 @@ class ModelShape:
     @property
     def layer_count(self) -> int:
         """Number of layers, without multi-token prediction."""
-        return sum(group.count for group in self.layers)
+        return sum(group.count for group in self.layers if not group.shared)
 
     @property
     def has_linear_attention(self) -> bool:

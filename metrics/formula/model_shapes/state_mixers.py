@@ -141,3 +141,80 @@ def olmo_delta_net(config: Config) -> StateMixer:
         state_size=value * key_dim,
         params=2 * heads + value_dim,
     )
+
+
+def rwkv(config: Config) -> StateMixer:
+    """Return RWKV-4 (arXiv:2305.13048): a running average for each channel."""
+    hidden = config.number("hidden_size")
+    width = config.number("attention_hidden_size", default=hidden)
+    inputs = tuple(Weight(name, hidden, width) for name in ("key", "value", "receptance"))
+    return StateMixer(
+        kind="linear attention",
+        matrices=(*inputs, Weight("output", width, hidden)),
+        state_size=width,
+        params=2 * width + 3 * hidden,
+    )
+
+
+def gated_recurrence(config: Config) -> StateMixer:
+    """Return RecurrentGemma's block (arXiv:2404.07839): a convolution, then gated recurrence."""
+    hidden, heads = config.number("hidden_size"), config.number("num_attention_heads")
+    width = config.number("lru_width", default=hidden)
+    block = width // heads
+    gates = tuple(
+        Weight(name, block, block, copies=heads, per_token=heads)
+        for name in ("input_gate", "recurrent_gate")
+    )
+    return StateMixer(
+        kind="state space",
+        matrices=(
+            Weight("linear_y", hidden, width),
+            Weight("linear_x", hidden, width),
+            Weight("linear_out", width, hidden),
+            Weight("conv1d", config.number("conv1d_width"), width),
+            *gates,
+        ),
+        state_size=width,
+        params=3 * width + hidden + 3 * width,  # biases, recurrence and biases of its gates
+    )
+
+
+def matrix_lstm(config: Config) -> StateMixer:
+    """Return xLSTM's mLSTM (arXiv:2405.04517): a matrix for each head."""
+    hidden, heads = config.number("hidden_size"), config.number("num_heads")
+    key, value = config.number("qk_dim"), config.number("v_dim")
+    names = {"q": key, "k": key, "v": value, "ogate": value, "igate": heads, "fgate": heads}
+    bias = config.flag("use_bias", default=False)
+    biases = sum(names.values()) + hidden if bias else 2 * heads
+    return StateMixer(
+        kind="linear attention",
+        matrices=(
+            *(Weight(name, hidden, width) for name, width in names.items()),
+            Weight("out_proj", value, hidden),
+        ),
+        state_size=key * value // heads,
+        params=biases + value,
+    )
+
+
+def headed_mamba(config: Config) -> StateMixer:
+    """Return Zamba's Mamba, whose step, B and C are made by each head for itself."""
+    hidden, heads = config.number("hidden_size"), config.number("n_mamba_heads")
+    inner = config.number("mamba_expand") * hidden
+    state, rank = config.number("mamba_d_state"), config.number("mamba_dt_rank")
+    each, bias = inner // heads, config.flag("mamba_proj_bias", default=False)
+    params = inner * state + 2 * inner
+    params += inner if config.flag("mamba_conv_bias", default=True) else 0
+    params += 2 * inner + hidden if bias else 0
+    return StateMixer(
+        kind="state space",
+        matrices=(
+            Weight("in_proj", hidden, 2 * inner),
+            Weight("x_proj", each, rank + 2 * state, copies=heads, per_token=heads),
+            Weight("dt_proj", rank, each, copies=heads, per_token=heads),
+            Weight("conv1d", config.number("mamba_d_conv"), inner),
+            Weight("out_proj", inner, hidden),
+        ),
+        state_size=inner * state,
+        params=params,
+    )
