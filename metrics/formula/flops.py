@@ -162,7 +162,7 @@ class Operator:
 # --- attended pairs -------------------------------------------------------------------------
 
 
-def attended_pairs(
+def attended_pairs(  # noqa: PLR0913 (the parts of a mask)
     seq_len: int,
     *,
     window: int | None = None,

@@ -360,7 +360,19 @@ def work_key(run: FormulaInputs) -> str:
     """
     layers = replace(_same_work(run.shape), vocab_size=1)
     text = str(replace(layers, layers=tuple(map(_unmasked, layers.layers))))
+    for default in _LATER_DEFAULTS:
+        text = text.replace(f", {default}", "")
     return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+_LATER_DEFAULTS: Final = (
+    *("compression=None", "top_k=None", "key_block=None", "indexer=()", "score_width=0"),
+    *("q_latents=1", "wide_values=0", "own_keys=True", "own_values=True", "projections=()"),
+    *("extra=()", "extra_params=0", "extra_embedding=0", "beside=None", "passes=1"),
+    *("passes_without_gradient=0", "shared=False", "copies=1", "expert_input=None"),
+    *("even=False", "router=()"),
+)
+"""Fields that shapes got after keys were first stored, at their defaults: the old keys stay."""
 
 
 def _unmasked(group: LayerGroup) -> LayerGroup:

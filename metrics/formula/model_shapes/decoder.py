@@ -70,6 +70,7 @@ class Experts:
 class Decoder:
     """Decoder of a model_type: attention, feed-forward blocks and norms.
 
+    classes: classes of other model types that its configs name
     names: keys of this model_type → Llama's keys; defaults: values of absent keys
     ignored: keys that its code does not use
     latent: multi-head latent attention
@@ -95,6 +96,7 @@ class Decoder:
     change_model: completes the model
     """
 
+    classes: tuple[str, ...] = ()
     names: Mapping[str, str] = field(default_factory=dict)
     defaults: Mapping[str, object] = field(default_factory=dict)
     ignored: tuple[str, ...] = ()
@@ -226,6 +228,9 @@ def config_of_layer(config: Config, decoder: Decoder, index: int) -> Config:
 _PATTERN_KEYS: Final = {"sliding_window_pattern", "full_attention_interval", "layer_group_size"}
 """Keys of a pattern that `layer_types` writes out."""
 
+_STATE_KEYS: Final = {"linear_num_value_heads", "mamba_d_state", "mamba_num_heads"}
+"""Sizes of mixers that no layer may have."""
+
 _ATTENTIONS: Final = {
     "full_attention",
     "attention",
@@ -242,6 +247,8 @@ def mixer_kinds(config: Config, decoder: Decoder) -> list[str]:
     if not kinds:
         return _kinds_by_pattern(config, decoder, count)
     config.read_keys.update(_PATTERN_KEYS)
+    if decoder.mixers:
+        config.read_keys.update(_STATE_KEYS)
     unknown = sorted(set(kinds) - _ATTENTIONS - set(decoder.mixers))
     if unknown or len(kinds) != count:
         raise ShapeError(
@@ -418,28 +425,26 @@ SPARSE: Final[Mapping[str, SparseReader]] = {
 
 # --- feed-forward blocks --------------------------------------------------------------------
 
-_GATED_ACTIVATIONS: Final = {
-    "silu", "swish", "swiglu", "gelu", "gelu_new", "gelu_fast", "gelu_pytorch_tanh", "geglu",
-    "gelu_python", "quick_gelu",
-}  # fmt: skip
-_ACTIVATION_KEYS: Final = ("hidden_act", "hidden_activation")
+_PLAIN_ACTIVATIONS: Final = {"relu2", "relu_squared", "squared_relu", "xielu"}
+_ACTIVATION_KEYS: Final = ("hidden_act", "hidden_activation", "mlp_hidden_act")
 
 
 def check_activation(config: Config, *, gated: bool, others: Sequence[str] = ()) -> None:
     """Raise ShapeError for an activation of another kind of feed-forward block.
 
-    relu2 and xielu belong to plain blocks, names with glu to gated ones.
+    Squared ReLU and xIELU belong to plain blocks, names with glu to gated ones.
+
+    others: activations that this model_type has all the same
     """
     for key in _ACTIVATION_KEYS:
         value = config.values.get(key)
         if value is None or value in others:
             continue
-        fits = value in _GATED_ACTIVATIONS if gated else "glu" not in str(value)
-        if not fits:
+        if value in _PLAIN_ACTIVATIONS if gated else "glu" in str(value):
             raise ShapeError(
                 f"{config.source} has {key!r} = {str(value)[:40]}, which contradicts the"
                 f" {'gated' if gated else 'plain'} feed-forward block of this model_type. Fix:"
-                " give the config.json of the model as it was trained"
+                " give the model_type of the model that was trained."
             )
 
 

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import difflib
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import cache
 from typing import Final, Literal
 
 from .config import Config
-from .decoder import read_decoder
+from .decoder import check_activation, read_decoder
 from .decoder_types import DECODERS
+from .other_kinds import other_kind
 from .shape import (
     Attention,
     FeedForward,
@@ -39,6 +43,11 @@ def from_hugging_face(config: Mapping[str, object]) -> ModelShape:
         raise ShapeError(
             f"No MFU: {headless[0]} has another head than lm_head, with unknown FLOPs."
         )
+    if kind := other_kind(config):
+        raise ShapeError(
+            f"No MFU: {config.get('model_type')} {kind}, and the formula is for causal decoders"
+            " over their tokens alone."
+        )
     inner = text_config(config)
     if inner is not config:
         if parts := sorted(_other_parts(config)):
@@ -49,11 +58,19 @@ def from_hugging_face(config: Mapping[str, object]) -> ModelShape:
             )
         return from_hugging_face(inner)
     model_type = config.get("model_type")
+    if not isinstance(model_type, str):
+        raise ShapeError(f"model_type {model_type!r} is unknown. Fix: give a complete config.json.")
     given = Config(config, f"The {model_type} config")
-    shape = _reader(str(model_type))(given)
+    shape = _reader(model_type)(given)
     _refuse_unread(given)
+    _refuse_contradictions(given, shape)
     name = config.get("_name_or_path")
     return replace(shape, name=str(name) if name else shape.name)
+
+
+def model_types() -> tuple[str, ...]:
+    """Return every model_type with a reader, sorted."""
+    return tuple(sorted({*DECODERS, *_HUGGING_FACE}))
 
 
 def _reader(model_type: str) -> Callable[[Config], ModelShape]:
@@ -61,26 +78,99 @@ def _reader(model_type: str) -> Callable[[Config], ModelShape]:
         return lambda config: read_decoder(config, DECODERS[model_type])
     if model_type in _HUGGING_FACE:
         return _HUGGING_FACE[model_type]
-    raise ShapeError(f"model_type {model_type!r} is unknown.")
+    nearest = difflib.get_close_matches(model_type, model_types(), n=3)
+    hint = f" Nearest known: {', '.join(nearest)}." if nearest else ""
+    raise ShapeError(
+        f"model_type {model_type!r} is unknown, and the layers of another type may differ.{hint}"
+        " Fix: give a config.json with one of the model types in docs/reference/models.md, if the"
+        " model is one of them under another name."
+    )
+
+
+def _refuse_contradictions(config: Config, shape: ModelShape) -> None:
+    """Raise ShapeError where `architectures` or hidden_act tell of other layers than the reader.
+
+    A class of another known model_type is fine where that type's reader returns the same work.
+    """
+    model_type = str(config.values.get("model_type"))
+    for name in _architectures(config.values):
+        other = _types_by_class().get(_class_stem(name))
+        if other in (None, model_type) or _class_stem(name) == _folded_type(model_type):
+            continue
+        if model_type in DECODERS and name in DECODERS[model_type].classes:
+            continue
+        if not _is_same_work(config, str(other), shape):
+            raise ShapeError(
+                f"{config.source} names the class {name}, and the formula reads other layers from"
+                f" a config of {other}. Fix: correct model_type or architectures."
+            )
+    blocks = [block for group in shape.layers for _, block, _ in group.feed_forwards()]
+    if blocks:
+        others = DECODERS[model_type].activations if model_type in DECODERS else ()
+        check_activation(config, gated=blocks[0].gated, others=others)
+
+
+def _is_same_work(config: Config, model_type: str, shape: ModelShape) -> bool:
+    try:
+        other = _reader(model_type)(Config(config.values, config.source))
+    except ShapeError:
+        return False
+    return _work(other) == _work(shape)
+
+
+def _work(shape: ModelShape) -> Counter[tuple[object, ...]]:
+    """Count the layers of a model by their matrices and the keys that a query sees."""
+    work: Counter[tuple[object, ...]] = Counter()
+    for group in shape.layers:
+        masks = [
+            (at.heads, at.qk_head_dim, at.v_head_dim, at.most_keys, at.chunk)
+            for at in group.mixers
+            if isinstance(at, Attention)
+        ]
+        weights = tuple(group.weights(shape.hidden_size))
+        work[tuple((w.rows, w.columns, w.per_token) for w in weights), *masks] += (
+            group.count * group.passes
+        )
+    return work
+
+
+@cache
+def _types_by_class() -> Mapping[str, str]:
+    """Index the known model types by the stem of their class, in lower case."""
+    return {_folded_type(name): name for name in model_types()}
+
+
+def _folded_type(model_type: str) -> str:
+    return re.sub(r"[_-]|_?text(_model)?$", "", model_type.lower())
+
+
+def _class_stem(name: str) -> str:
+    return re.sub(r"(?:For[A-Z]\w*|LMHeadModel|Text|Model)$", "", name).lower()
 
 
 SHAPE_KEYS: Final = frozenset(
     {
-        "add_cross_attention", "altup_num_inputs", "attention_chunk_size", "attn_layer_period",
-        "attn_res_block_size", "attn_type_list", "block_configs", "cla_share_factor",
-        "cross_attention_layers", "decoder_sparse_step", "draft_vocab_size",
-        "first_k_dense_replace", "full_attention_interval",
+        "H_cycles", "L_cycles", "add_cross_attention", "altup_num_inputs", "attention_chunk_size",
+        "attn_layer_indices", "attn_layer_period", "attn_res_block_size", "attn_type_list",
+        "block_configs", "cla_share_factor", "compress_rates", "cross_attention_layers",
+        "decoder_sparse_step", "draft_vocab_size", "first_k_dense_replace",
+        "full_attention_interval", "gated_norm_rank", "hc_count", "hc_mult",
         "hidden_size_per_layer_input", "hybrid_layer_pattern", "hybrid_override_pattern",
-        "index_topk", "interleave_moe_layer_step", "is_causal", "kv_lora_rank", "laurel_rank",
-        "layer_group_size", "layer_types", "layers_block_type", "linear_attn_config",
-        "linear_num_value_heads", "mamba_d_state", "mamba_num_heads", "mla_use_output_gate",
-        "mlp_layer_types", "mlp_only_layers", "moe_intermediate_size", "moe_latent_size",
-        "moe_layer_freq", "moe_layer_interval", "moe_layers", "moe_num_experts",
-        "n_routed_experts", "n_shared_experts", "num_experts", "num_kv_shared_layers",
-        "num_local_experts", "num_shared_experts", "routed_expert_hidden_size",
-        "shared_expert_intermediate_size", "shared_intermediate_size", "sliding_window",
-        "sliding_window_pattern", "sparse_attention_config", "sparse_config", "ssm_cfg",
-        "ssm_state_size", "use_bidirectional_attention", "zero_expert_num",
+        "index_topk", "indexer_budget", "indexer_n_heads", "interleave_moe_layer_step",
+        "is_causal", "is_moe", "kv_lora_rank", "laurel_rank", "layer_group_size", "layer_types",
+        "layers_block_type", "linear_attn_config", "linear_num_value_heads", "loop_num_passes",
+        "lru_width", "mamba_d_conv", "mamba_d_state", "mamba_n_heads", "mamba_num_heads",
+        "mla_use_output_gate", "mlp_layer_types", "mlp_only_layers", "moe_intermediate_size",
+        "moe_k", "moe_latent_size", "moe_layer_freq", "moe_layer_interval", "moe_layers",
+        "moe_num_experts", "moe_num_shared_experts", "moe_topk", "n_mamba_heads",
+        "n_recurrent_loops", "n_routed_experts", "n_shared_experts",
+        "num_attention_heads_per_layer", "num_dense_layers", "num_experts", "num_kv_shared_layers",
+        "num_layers_per_stack", "num_local_experts", "num_mem_blocks", "num_shared_experts",
+        "o_lora_rank", "per_layer_config", "ple_layer_ids", "routed_expert_hidden_size",
+        "router_hidden_size", "shared_expert_intermediate_size", "shared_intermediate_size",
+        "sliding_window", "sliding_window_pattern", "sparse_attention_config", "sparse_config",
+        "ssm_cfg", "ssm_state_size", "state_size", "swa_head_dim", "swa_num_attention_heads",
+        "swa_num_key_value_heads", "use_bidirectional_attention", "zero_expert_num",
     }
 )  # fmt: skip
 """Keys that change FLOPs wherever a model's code reads them: windows and chunks, experts and the

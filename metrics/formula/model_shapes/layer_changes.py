@@ -25,7 +25,7 @@ def attention_of(group: LayerGroup) -> Attention:
     return group.attention
 
 
-def with_attention(group: LayerGroup, **changes: Any) -> LayerGroup:
+def with_attention(group: LayerGroup, **changes: Any) -> LayerGroup:  # noqa: ANN401 (fields of Attention)
     """Return the layer with other values of its attention."""
     return replace(group, attention=replace(attention_of(group), **changes))
 
@@ -506,7 +506,7 @@ def granite_config(config: Config) -> Config:
     return without_experts(config.with_values({**config.values, "intermediate_size": width}))
 
 
-def modernbert_model(config: Config, shape: ModelShape) -> ModelShape:
+def modernbert_model(_: Config, shape: ModelShape) -> ModelShape:
     """ModernBERT decoder: a dense layer and a norm before lm_head, none before the first block."""
     hidden = shape.hidden_size
     extra = (Weight("head_dense", hidden, hidden),)

@@ -661,7 +661,7 @@ def test_the_text_model_of_a_multimodal_config() -> None:
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"model_type": "rwkv"}, "model_type 'rwkv' is unknown .*num_key_value_heads"),
+        ({"model_type": "mixtrall"}, "'mixtrall' is unknown.*Nearest known: mixtral"),
         ({"model_type": None}, "model_type None is unknown"),
         ({"hidden_size": None}, "qwen3_moe config lacks 'hidden_size'"),
         ({"num_key_value_heads": None}, "lacks 'num_key_value_heads'"),
