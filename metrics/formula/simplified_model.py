@@ -63,9 +63,8 @@ class SimplifiedModel(NamedTuple):
         groups = [(group.count, group.attention) for group in self.shape.layers]
         softmax = tuple((count, a) for count, a in groups if isinstance(a, Attention))
         if len(softmax) < len(groups):
-            raise ShapeError(
-                f"{self.shape.name} has layers without attention, and this tool has none."
-            )
+            kinds = " and ".join(self.shape.state_kinds) or "layers without attention"
+            raise ShapeError(f"{self.shape.name} has {kinds}, which this tool has not.")
         return softmax
 
     @property

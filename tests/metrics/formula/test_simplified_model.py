@@ -67,7 +67,7 @@ def test_a_table_may_be_narrower_than_the_model() -> None:
 
 
 def test_linear_attention_is_none_that_they_know() -> None:
-    with pytest.raises(ShapeError, match="has layers without attention"):
+    with pytest.raises(ShapeError, match="has linear attention"):
         _ = seen("qwen3-next-80b-a3b").attention
 
 
