@@ -16,7 +16,8 @@ Errors:
 
 from __future__ import annotations
 
-from .hugging_face import Config, from_hugging_face, text_config
+from .config import Config
+from .hugging_face import from_hugging_face, model_types, text_config
 from .megatron_header import check_rank_params
 from .models import UnknownModelError, buildable_models, find_model, known_models, model_names
 from .printed import from_megatron, from_torchtitan
@@ -58,6 +59,7 @@ __all__ = [
     "from_torchtitan",
     "known_models",
     "model_names",
+    "model_types",
     "targeted_weights",
     "text_config",
     "with_params_total",

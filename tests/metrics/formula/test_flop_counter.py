@@ -21,7 +21,8 @@ from fairmfu.metrics.formula.model_shapes import (
     ModelShape,
     find_model,
     from_hugging_face,
-    hugging_face,
+    model_types,
+    text_config,
 )
 from tests.support.each_case import each_case
 from tests.support.folders import TESTS
@@ -40,8 +41,28 @@ MORE_FORWARD = golden("more_forward")
 LINEAR_CONFIGS: dict[str, dict[str, Any]] = golden("linear_configs")
 LINEAR = golden("linear_forward")
 FORWARD = golden("forward")
+TYPE_FORWARD: dict[str, dict[str, Any]] = golden("type_forward")
 BACKWARD = golden("backward")
 LORA = golden("lora")
+
+
+def written_out(value: Any) -> Any:
+    """A config of type_configs.json with its shortened lists: runs of values, or a cycle."""
+    if isinstance(value, list):
+        return [written_out(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    if "runs" in value:
+        return [item for item, count in value["runs"] for _ in range(count)]
+    if "cycle" in value:
+        cycle = value["cycle"]
+        return [cycle[i % len(cycle)] for i in range(value["length"])]
+    return {key: written_out(item) for key, item in value.items()}
+
+
+TYPES: dict[str, dict[str, Any]] = {
+    name: written_out(config) for name, config in golden("type_configs").items()
+}
 
 
 def label(case: dict[str, Any]) -> str:
@@ -152,10 +173,11 @@ def test_lora(case: dict[str, Any]) -> None:
 
 def test_every_model_type_was_counted() -> None:
     """All but two whose code is not part of transformers: their layers are Llama's."""
-    configs = [*CONFIGS.values(), *MORE.values(), *LINEAR_CONFIGS.values()]
-    counted_types = {config["model_type"] for config in configs}
+    configs = [*CONFIGS.values(), *MORE.values(), *LINEAR_CONFIGS.values(), *TYPES.values()]
+    counted_types = {text_config(config)["model_type"] for config in configs}
     flat = {"qwen2_vl", "qwen2_5_vl"}  # the same keys, with `_text` where they are nested
-    assert set(hugging_face._HUGGING_FACE) - counted_types - flat == {"internlm", "internlm2"}
+    same = {"gpt-sw3"}  # its configs are of type gpt2
+    assert set(model_types()) - counted_types - flat - same == {"internlm", "internlm2"}
     assert (
         len({c["model_type"] for c in MORE.values()} - {c["model_type"] for c in configs[:23]}) > 10
     )
@@ -193,6 +215,64 @@ def test_forward_of_other_architectures(model: str) -> None:
 @pytest.mark.parametrize("model", MORE)
 def test_parameters_of_other_architectures(model: str) -> None:
     assert from_hugging_face(MORE[model]).params_total == MORE_FORWARD[model]["parameters"]
+
+
+# --- every type of transformers 5.24 --------------------------------------------------------
+
+COUNTED_TYPES = [name for name, case in TYPE_FORWARD.items() if "flops" in case]
+MOST_PADDING = 6 / 512  # LFM3's kernel of 7 tokens
+DELAYED = {"zaya": 40 * 2 * 2048 * 128 * 2}
+"""FLOPs of one more token, for values of the token before: 40 layers, 2 sequences."""
+
+
+def type_operators(name: str) -> list[Operator]:
+    shape = from_hugging_face(TYPES[name])
+    return list(operators(shape, 512, attention="full"))
+
+
+def is_kernel(op: Operator) -> bool:
+    return op.name.endswith("convolution")
+
+
+def has_state(name: str) -> bool:
+    return from_hugging_face(TYPES[name]).has_linear_attention
+
+
+@pytest.mark.parametrize("name", [name for name in COUNTED_TYPES if not has_state(name)])
+def test_every_type_without_a_state_is_exact(name: str) -> None:
+    """Convolutions apart: their kernels also compute outputs that are cut off."""
+    ops, case = type_operators(name), TYPE_FORWARD[name]
+    ours = sum(op.forward for op in ops if not is_kernel(op)) * TOKENS
+    kernels = sum(op.forward for op in ops if is_kernel(op)) * TOKENS
+    padded = case["by_operator"].get("convolution", 0)
+    if not padded and kernels:  # a kernel that the counter does not know
+        kernels = 0
+    assert ours - (case["flops"] - padded) == -DELAYED.get(name, 0)
+    assert kernels <= padded <= kernels * (1 + MOST_PADDING)
+    assert [op.name for op in ops if op.estimate] == ["convolution"] * any(map(is_kernel, ops))
+
+
+WEIGHT_PRODUCTS = ("mm", "addmm", "baddbmm")
+
+
+@pytest.mark.parametrize("name", [name for name in COUNTED_TYPES if has_state(name)])
+def test_the_weights_of_every_type_with_a_state_are_exact(name: str) -> None:
+    """The state is an estimate: the chunked kernels of transformers do more work."""
+    ops, case = type_operators(name), TYPE_FORWARD[name]["by_operator"]
+    batched = ("core attention", "routed experts")
+    weights = [op for op in ops if op.name not in batched and not is_kernel(op) and not op.estimate]
+    products = sum(case.get(kind, 0) for kind in WEIGHT_PRODUCTS)
+    batches = sum(op.forward for op in ops if op.name in batched) * TOKENS
+    if name == "recurrent_gemma":  # its gates are in blocks
+        assert "baddbmm" in case
+    assert sum(op.forward for op in weights) * TOKENS == products
+    assert batches <= case.get("bmm", 0)
+    assert any(op.estimate and op.name.endswith(" state") for op in ops)
+
+
+@pytest.mark.parametrize("name", [n for n, case in TYPE_FORWARD.items() if "parameters" in case])
+def test_parameters_of_every_type(name: str) -> None:
+    assert from_hugging_face(TYPES[name]).params_total == TYPE_FORWARD[name]["parameters"]
 
 
 # --- linear attention -----------------------------------------------------------------------
