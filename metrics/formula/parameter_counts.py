@@ -258,14 +258,15 @@ def _row(  # noqa: PLR0913 (what a module can consist of)
     """
     matrices = tuple(weights)
     held = sum(w.rows * w.columns * w.copies for w in matrices)
-    used = sum(w.rows * w.columns * w.per_token for w in matrices)
+    used = sum(w.rows * w.columns * w.active for w in matrices)
+    multiplied = sum(w.rows * w.columns * w.per_token for w in matrices)
     active = biases if active_biases is None else active_biases
     return Module(
         name=name,
         layers=layers,
         params_total=layers * (held + biases + vectors),
         params_active=layers * (used + active + vectors),
-        params_matmul=layers * used,
+        params_matmul=layers * multiplied,
         biases=layers * biases,
         growth=PARAMETER_GROWTH[name],
     )

@@ -263,6 +263,7 @@ def _explained(
     run_id = row["run_id"]
     held = analysis.resolved_facts.filter(pl.col("run_id") == run_id).drop("run_id")
     operators, bridges = analysis.operators(run_id), analysis.bridges(run_id)
+    marked = pl.when("estimate").then(pl.format("{} (estimate)", "operator")).otherwise("operator")
     found = analysis.proposals(run_id) if propose else []
     if output == "json":
         plain = {key: value_of(row, key) for key in METRICS}
@@ -286,7 +287,9 @@ def _explained(
         _formula(row),
         _time(row),
         _phases(row),
-        render_frame(operators, "table", OPERATOR_COLUMNS) if operators.height else "",
+        render_frame(operators.with_columns(marked.alias("operator")), "table", OPERATOR_COLUMNS)
+        if operators.height
+        else "",
         _claims(row),
         _audit(row, analysis.audits[run_id]),
         *map(bridge_text, bridges),

@@ -213,7 +213,9 @@ def config_of_layer(config: Config, decoder: Decoder, index: int) -> Config:
     layers = config.values.get("per_layer_config") or {}
     if not isinstance(layers, Mapping):
         raise ShapeError(f"{config.source}: 'per_layer_config' is {layers!r}, not a mapping.")
-    values = next((v for key, v in layers.items() if str(key).isdigit() and int(key) == index), {})
+    values: object = next(
+        (v for key, v in layers.items() if str(key).isdigit() and int(key) == index), {}
+    )
     if not isinstance(values, Mapping):
         raise ShapeError(f"{config.source}: 'per_layer_config' has {values!r} for a layer.")
     config.read_keys.update(decoder.per_layer)

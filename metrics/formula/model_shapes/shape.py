@@ -25,6 +25,9 @@ class Weight:
     name: the projection's name in Hugging Face's Llama and DeepSeek
     copies: number of such matrices in the layer (experts)
     per_token: number of such matrices that multiply one token (experts per token)
+
+    A product of two activations has no copies; a weight that a token meets several times has more
+    products per token than copies.
     """
 
     name: str
@@ -32,6 +35,11 @@ class Weight:
     columns: int
     copies: int = 1
     per_token: int = 1
+
+    @property
+    def active(self) -> int:
+        """Number of such matrices that a token passes."""
+        return min(self.copies, self.per_token)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -596,7 +604,7 @@ class ModelShape:
         params += self.mtp_modules * (2 * hidden * hidden + 3 * norm)
         for count, group in self.blocks():
             matrices = sum(
-                weight.rows * weight.columns * (weight.per_token if active else weight.copies)
+                weight.rows * weight.columns * (weight.active if active else weight.copies)
                 for weight in group.weights(hidden)
             )
             vectors = group.vector_params(hidden, active=active) + self.norms_per_layer * norm
