@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
+import hypothesis
 import pytest
 from click.testing import CliRunner
+from hypothesis import strategies as st
 
 from fairmfu.cli import main
 from fairmfu.ingest.core.data_files import read_data_file
 from fairmfu.ingest.extract.log_tables import read_log_tables
-from fairmfu.metrics.formula.flops import operators
+from fairmfu.metrics.formula.flops import forward_flops_per_token, operators
 from fairmfu.metrics.formula.model_shapes import (
     Attention,
     Config,
@@ -33,6 +36,7 @@ from fairmfu.metrics.formula.model_shapes import (
     models,
     with_params_total,
 )
+from fairmfu.metrics.formula.model_shapes.decoder_types import DECODERS
 from fairmfu.metrics.pipeline.analysis import analyse
 from tests.support.bad_rows import assert_commands_work
 from tests.support.each_case import each_case
@@ -379,6 +383,112 @@ def test_experts_are_per_layer() -> None:
 def test_a_layer_needs_a_mixer_or_a_feed_forward_block() -> None:
     with pytest.raises(ShapeError, match="needs a mixer or a feed-forward block"):
         LayerGroup(count=1)
+
+
+# --- refusals -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("config", "said"),
+    [
+        ({"model_type": "bert"}, "bert is an encoder, and"),
+        ({"model_type": "xlm-roberta"}, "is an encoder, and"),
+        ({"model_type": "t5"}, "is an encoder-decoder"),
+        ({"model_type": "new", "is_encoder_decoder": True}, "new is an encoder-decoder"),
+        ({"model_type": "vit"}, "is a vision model"),
+        ({"model_type": "new", "architectures": ["NewForMaskedLM"]}, "is an encoder"),
+        ({"model_type": "new", "architectures": ["NewForImageClassification"]}, "another head"),
+        ({"model_type": "wav2vec2"}, "is an audio model"),
+        ({"model_type": "blt"}, "blt groups bytes into patches"),
+    ],
+)
+def test_a_model_that_is_no_decoder_is_said_to_be_what_it_is(
+    config: dict[str, object], said: str
+) -> None:
+    with pytest.raises(ShapeError, match=said):
+        from_hugging_face(config)
+
+
+def test_an_unknown_type_is_never_sent_to_another_reader() -> None:
+    with pytest.raises(ShapeError, match="Nearest known: arcee") as refusal:
+        from_hugging_face({"model_type": "arcees", **LLAMA_SIZES})
+    assert "llama" not in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"architectures": ["ArceeForCausalLM"]}, "names the class ArceeForCausalLM"),
+        ({"architectures": ["MixtralForCausalLM"]}, "names the class MixtralForCausalLM"),
+        ({"hidden_act": "relu2"}, "'hidden_act' = relu2, which contradicts the gated"),
+        ({"hidden_act": "xielu"}, "contradicts the gated feed-forward block"),
+        ({"n_recurrent_loops": 2}, "'n_recurrent_loops' = 2, which is unknown"),
+        ({"hc_mult": 4}, "'hc_mult' = 4"),
+        ({"per_layer_config": {"1": {"head_dim": 8}}}, "'per_layer_config'"),
+    ],
+)
+def test_a_config_that_contradicts_its_reader_is_refused_by_name(
+    change: dict[str, object], said: str
+) -> None:
+    llama = {"model_type": "llama", **LLAMA_SIZES, "architectures": ["LlamaForCausalLM"]}
+    assert from_hugging_face({**llama, "hidden_act": "silu"}).layer_count
+    with pytest.raises(ShapeError, match=said):
+        from_hugging_face({**llama, **change})
+
+
+def test_a_plain_reader_refuses_a_gated_activation() -> None:
+    arcee = {"model_type": "arcee", **LLAMA_SIZES}
+    assert from_hugging_face({**arcee, "hidden_act": "relu2"}).layer_count
+    with pytest.raises(ShapeError, match="contradicts the plain feed-forward block"):
+        from_hugging_face({**arcee, "hidden_act": "swiglu"})
+
+
+def test_a_class_of_another_type_with_equal_layers_is_fine() -> None:
+    llama = {"model_type": "llama", **LLAMA_SIZES}
+    assert from_hugging_face({**llama, "architectures": ["IQuestCoderForCausalLM"]}).layer_count
+    assert from_hugging_face({**llama, "architectures": ["UnheardOfForCausalLM"]}).layer_count
+
+
+def test_a_wrong_number_of_parameters_for_arcee_is_no_more_taken() -> None:
+    """With the type llama it counted 5.5 billion parameters of 4.0."""
+    config = {"hidden_size": 2560, "num_hidden_layers": 32, "num_attention_heads": 32}
+    config |= {"intermediate_size": 18432, "vocab_size": 32000, "hidden_act": "relu2"}
+    shape = from_hugging_face({"model_type": "arcee", **config})
+    assert shape.params_total == 4_022_766_080
+    with pytest.raises(ShapeError, match="relu2"):
+        from_hugging_face({"model_type": "llama", **config})
+
+
+# --- records of decoders --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("model_type", sorted(DECODERS))
+def test_every_key_of_a_record_is_a_name(model_type: str) -> None:
+    decoder = DECODERS[model_type]
+    keys = [*decoder.names, *decoder.names.values(), *decoder.per_layer, *decoder.window_keys]
+    assert all(re.fullmatch(r"\w+", key) for key in keys)
+    assert (
+        not set(decoder.names) & set(decoder.names.values())
+        or model_type
+        == (
+            "minimax_m3_vl_text"  # experts have the plain name of the width, dense blocks one of their own
+        )
+    )
+
+
+@hypothesis.given(layers=st.integers(1, 12), loops=st.integers(1, 4))
+def test_a_loop_multiplies_work_and_no_parameters(layers: int, loops: int) -> None:
+    sizes = {**LLAMA_SIZES, "num_hidden_layers": layers + 2, "sliding_window": 4}
+    dory = {"model_type": "dory", **sizes, "n_input_layers": 1, "n_output_layers": 1}
+    dory["layer_types"] = ["full_attention"] * (layers + 2)
+    once, looped = (from_hugging_face({**dory, "n_recurrent_loops": times}) for times in (1, loops))
+    assert looped.params_total == once.params_total
+    more = forward_flops_per_token(operators(looped, 8)) - forward_flops_per_token(
+        operators(once, 8)
+    )
+    one = from_hugging_face({**dory, "n_recurrent_loops": 2})
+    each = forward_flops_per_token(operators(one, 8)) - forward_flops_per_token(operators(once, 8))
+    assert more == (loops - 1) * each
 
 
 # --- Hugging Face ---------------------------------------------------------------------------
