@@ -65,6 +65,12 @@ class Experts:
     beside_dense: bool = False
     vectors: Sizes = ()
 
+    @property
+    def keys(self) -> set[str]:
+        """Keys of the sizes, which a config also has where no layer has experts."""
+        keys = (self.count, self.chosen, self.width, self.shared_count, self.shared_width)
+        return {key for key in keys if key is not None}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decoder:
@@ -179,7 +185,10 @@ def read_model(config: Config, decoder: Decoder, layers: Sequence[LayerGroup]) -
 def layer_groups(config: Config, decoder: Decoder) -> Iterator[LayerGroup]:
     """Yield the layers, one group each."""
     kinds = mixer_kinds(config, decoder)
-    sparse = sparse_layers(config, len(kinds)) if decoder.experts else [False] * len(kinds)
+    sparse = [False] * len(kinds)
+    if decoder.experts:
+        sparse = sparse_layers(config, len(kinds))
+        config.read_keys.update(decoder.experts.keys)
     for index, kind in enumerate(kinds):
         layer = config_of_layer(config, decoder, index)
         layer = layer.with_values({**layer.values, "layer_index": index, "layer_kind": kind})

@@ -306,7 +306,7 @@ def test_sparse_attention_pays_for_the_keys_it_keeps(seq_len: int, top_k: int) -
 
 def find_model_of_type(model_type: str, top_k: int) -> ModelShape:
     config = json.loads((GOLDEN / "type_configs.json").read_text())[model_type]
-    config |= {"index_topk": top_k, "num_hidden_layers": 2}
+    config |= {"index_topk": top_k, "num_hidden_layers": 4}
     lists = ("indexer_types", "layer_types", "mlp_layer_types")
     return from_hugging_face({k: v for k, v in config.items() if k not in lists})
 
