@@ -212,7 +212,7 @@ def _chunked_pairs(n: int, window: int | None, chunk: int | None) -> int:
 
 
 def _block_pairs(n: int, window: int, block: int) -> int:
-    """Return the pairs of queries that keep whole blocks: the last of them partly in the future."""
+    """Return the pairs of queries that keep whole blocks of keys."""
     if n <= window:
         return _causal_pairs(n, None)
     blocks, rest = divmod(n - window, block)
@@ -257,7 +257,7 @@ def _products(weights: Iterable[Weight]) -> int:
 
 
 def _split(name: str, weights: Iterable[Weight]) -> Iterator[tuple[str, float]]:
-    """Yield the products of weights under a name, and those of kernels over neighbouring tokens."""
+    """Yield the products of weights, and of kernels over neighbouring tokens."""
     matrices = list(weights)
     kernels = [weight for weight in matrices if weight.name == "conv1d"]
     if len(kernels) < len(matrices):

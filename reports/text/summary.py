@@ -263,7 +263,6 @@ def _explained(
     run_id = row["run_id"]
     held = analysis.resolved_facts.filter(pl.col("run_id") == run_id).drop("run_id")
     operators, bridges = analysis.operators(run_id), analysis.bridges(run_id)
-    marked = pl.when("estimate").then(pl.format("{} (estimate)", "operator")).otherwise("operator")
     found = analysis.proposals(run_id) if propose else []
     if output == "json":
         plain = {key: value_of(row, key) for key in METRICS}
@@ -287,9 +286,7 @@ def _explained(
         _formula(row),
         _time(row),
         _phases(row),
-        render_frame(operators.with_columns(marked.alias("operator")), "table", OPERATOR_COLUMNS)
-        if operators.height
-        else "",
+        _operators(operators),
         _claims(row),
         _audit(row, analysis.audits[run_id]),
         *map(bridge_text, bridges),
@@ -305,6 +302,15 @@ def _explained(
 def _cut(value: str) -> str:
     """Return the beginning of a long value, with a sign that there is more."""
     return value if len(value) <= MAX_VALUE_TEXT else f"{value[: MAX_VALUE_TEXT - 1]}…"
+
+
+def _operators(operators: pl.DataFrame) -> str:
+    """Render the operators, those that are estimates marked in their names."""
+    if not operators.height:
+        return ""
+    marked = pl.when("estimate").then(pl.format("{} (estimate)", "operator")).otherwise("operator")
+    named = operators.with_columns(marked.alias("operator"))
+    return render_frame(named, "table", OPERATOR_COLUMNS)
 
 
 def _formula(row: MetricsRow) -> str:

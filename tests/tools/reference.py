@@ -402,14 +402,19 @@ def model_types() -> str:
     ]
     estimated = {str(text_config(c)["model_type"]) for c in configs if is_estimate(written_out(c))}
     known = hugging_face_types()
-    return "\n\n".join(
-        f"{title}: {', '.join(f'`{name}`' for name in known if (name in estimated) is estimate)}."
-        for title, estimate in (("Exact", False), ("Estimates", True))
+    return table(
+        [
+            {
+                "count": title,
+                "model types": ", ".join(n for n in known if (n in estimated) is estimate),
+            }
+            for title, estimate in (("exact", False), ("with an estimate", True))
+        ]
     )
 
 
 def is_estimate(config: Mapping[str, Any]) -> bool:
-    """Whether an operator of this config's model depends on its kernel."""
+    """Return whether an operator of this config's model depends on its kernel."""
     return any(op.estimate for op in flops.operators(from_hugging_face(config), 512))
 
 

@@ -217,7 +217,7 @@ def read_layer(
 
 
 def config_of_layer(config: Config, decoder: Decoder, index: int) -> Config:
-    """Return the config with the values of one layer: `per_layer_config`, and lists by layer."""
+    """Return the config of one layer, from `per_layer_config` and lists by layer."""
     config.read_keys.add("per_layer_config")
     layers = config.values.get("per_layer_config") or {}
     if not isinstance(layers, Mapping):
@@ -252,7 +252,7 @@ _ATTENTIONS: Final = {
 
 
 def mixer_kinds(config: Config, decoder: Decoder) -> list[str]:
-    """Return the kind of mixer of each layer, from `layer_types` or else by the pattern."""
+    """Return the kind of mixer of each layer: `layer_types`, or a pattern."""
     count = config.number("num_hidden_layers")
     kinds = [decoder.kinds.get(str(kind), str(kind)) for kind in config.items("layer_types")]
     if not kinds:
@@ -323,7 +323,7 @@ def read_mixer(config: Config, decoder: Decoder, kind: str) -> Mixer | None:
 
 
 def _windowed_config(config: Config, decoder: Decoder) -> Config:
-    """Return the config of a layer with a window, where its heads differ from other layers'."""
+    """Return the config of a layer with a window, with its own heads, if any."""
     config.read_keys.update(decoder.window_keys)
     own = {
         key: config.values[listed]
@@ -395,7 +395,7 @@ def _latent(config: Config) -> Attention:
 
 
 def with_indexer(config: Config, attention: Attention) -> Attention:
-    """Return sparse attention: an indexer of its own heads keeps the best keys (DeepSeek-V3.2)."""
+    """Return attention whose indexer keeps the best keys (DeepSeek-V3.2)."""
     attention = replace(attention, top_k=config.number("index_topk"))
     if config.choice("indexer_type", "full", "shared", default="full") == "shared":
         return attention  # the keys that an earlier layer chose
@@ -414,7 +414,7 @@ def with_indexer(config: Config, attention: Attention) -> Attention:
 
 
 def block_sparse(config: Config, attention: Attention) -> Attention:
-    """Return sparse attention by blocks: an indexer keeps the best blocks of keys (MiniMax-M3)."""
+    """Return attention whose indexer keeps the best blocks of keys (MiniMax-M3)."""
     heads, width = config.number("index_n_heads"), config.number("index_head_dim")
     hidden, block = config.number("hidden_size"), config.number("index_block_size")
     return replace(

@@ -88,7 +88,7 @@ def _reader(model_type: str) -> Callable[[Config], ModelShape]:
 
 
 def _refuse_contradictions(config: Config, shape: ModelShape) -> None:
-    """Raise ShapeError where `architectures` or hidden_act tell of other layers than the reader.
+    """Raise ShapeError where the config's class or activation has other layers.
 
     A class of another known model_type is fine where that type's reader returns the same work.
     """

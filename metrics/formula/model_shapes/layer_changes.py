@@ -1,4 +1,4 @@
-"""Parts of layers and models that few model_types have, beyond what a record can say."""
+"""Parts of layers and models that few model types have, beyond a record."""
 
 from __future__ import annotations
 
@@ -41,8 +41,9 @@ def refuse(config: Config, *keys: str) -> None:
 
 
 def differential_attention(_: Config, group: LayerGroup) -> LayerGroup:
-    """Differential Transformer (arXiv:2410.05258): each head weighs values of double width.
+    """Differential Transformer: each head weighs values of double width.
 
+    Source: arXiv:2410.05258.
     Its code computes the scores anew for each half of the values.
     """
     attention = attention_of(group)
@@ -51,7 +52,7 @@ def differential_attention(_: Config, group: LayerGroup) -> LayerGroup:
 
 
 def doge_layer(config: Config, group: LayerGroup) -> LayerGroup:
-    """Doge: a dynamic mask made from the values, and a scaled residual around both blocks."""
+    """Doge: a dynamic mask made from the values, and scaled residuals."""
     refuse(config, "is_moe")
     config.read_keys.update({"num_experts", "num_experts_per_tok"})  # unused without is_moe
     attention = attention_of(group)
@@ -62,7 +63,7 @@ def doge_layer(config: Config, group: LayerGroup) -> LayerGroup:
 
 
 def axk2_layer(config: Config, group: LayerGroup) -> LayerGroup:
-    """A.X K2: one projection of query and gate from two latents, and norms with a gate."""
+    """A.X K2: query and gate from two latents, and norms with a gate."""
     hidden, rank = config.number("hidden_size"), config.number("gated_norm_rank")
     gated_norm = (Weight("norm_fc1", hidden, rank), Weight("norm_fc2", rank, hidden))
     norms = gated_norm if group.moe is None else gated_norm * 2
@@ -150,7 +151,7 @@ def _with_compressor(config: Config, attention: Attention) -> Attention:
 def hyper_connections(
     config: Config, outputs: int, *, scales: int, mixed: bool
 ) -> tuple[tuple[Weight, ...], int]:
-    """Return weights and parameters of hyper-connections around both blocks of a layer.
+    """Return weights and parameters of a layer's hyper-connections.
 
     outputs: outputs of their gate for each stream
     scales: learned scales of each gate
@@ -180,7 +181,7 @@ def hy_v4_layer(config: Config, group: LayerGroup) -> LayerGroup:
 
 
 def shared_keys(config: Config, group: LayerGroup) -> LayerGroup:
-    """Take keys and values from an earlier layer in the last `num_kv_shared_layers` layers."""
+    """Take keys and values from an earlier layer in the last layers."""
     shared = config.optional("num_kv_shared_layers") or 0
     index = config.optional("layer_index") or 0
     own = index < config.number("num_hidden_layers") - shared
@@ -214,7 +215,7 @@ def per_layer_tables(config: Config, shape: ModelShape) -> ModelShape:
 
 
 def gemma3n_layer(config: Config, group: LayerGroup) -> LayerGroup:
-    """Gemma 3n: AltUp over several streams, LAuReL beside attention, inputs of each layer."""
+    """Gemma 3n: AltUp over several streams, LAuReL, inputs of each layer."""
     hidden, streams = config.number("hidden_size"), config.number("altup_num_inputs")
     rank = config.number("laurel_rank")
     config.read_keys.update({"altup_num_inputs"})
@@ -237,7 +238,7 @@ def gemma3n_model(config: Config, shape: ModelShape) -> ModelShape:
 
 
 def gemma4_layer(config: Config, group: LayerGroup) -> LayerGroup:
-    """Gemma 4: keys as values in full layers, shared keys, wider blocks, experts beside."""
+    """Gemma 4: keys as values, shared keys, wider blocks, experts."""
     full = config.values["layer_kind"] == "full_attention"
     if config.flag("attention_k_eq_v", default=False) and full:
         group = with_attention(group, own_values=False)
@@ -252,7 +253,7 @@ def gemma4_layer(config: Config, group: LayerGroup) -> LayerGroup:
 
 
 def gemma4_config(config: Config) -> Config:
-    """Return Gemma 4's config: bidirectional attention is refused, experts are switched on."""
+    """Return Gemma 4's config without bidirectional attention."""
     config.read_keys.add("use_bidirectional_attention")
     if config.values.get("use_bidirectional_attention") == "all":
         raise ShapeError(
@@ -272,7 +273,7 @@ def without_experts(config: Config) -> Config:
 
 
 def layer_kinds(config: Config, kinds: list[str]) -> Config:
-    """Return the config with the kind of mixer of each layer, unless it names them itself."""
+    """Return the config with the kind of mixer of each layer, if it has none."""
     if config.items("layer_types"):
         return config
     return config.with_values({**config.values, "layer_types": kinds})
@@ -333,7 +334,7 @@ def lfm3_layer(config: Config, group: LayerGroup) -> LayerGroup:
 
 
 def nemotron_h_config(config: Config) -> Config:
-    """Nemotron-H: each layer is one mixer or one feed-forward block, by its letter or name."""
+    """Nemotron-H: each layer is one mixer or one feed-forward block."""
     letters = {"M": "linear_attention", "*": "full_attention", "-": "mlp", "E": "moe"}
     config.read_keys.update({"hybrid_override_pattern"})
     pattern = config.values.get("hybrid_override_pattern")
@@ -353,7 +354,7 @@ def nemotron_h_config(config: Config) -> Config:
 
 
 def nemotron_h_layer(config: Config, group: LayerGroup) -> LayerGroup:
-    """Keep the one part of a layer of Nemotron-H, and shrink its experts to a latent width."""
+    """Keep the one part of a layer of Nemotron-H."""
     kind = config.values["layer_kind"]
     if kind in ("linear_attention", "full_attention"):
         return replace(group, ffn=None, moe=None)
@@ -363,7 +364,7 @@ def nemotron_h_layer(config: Config, group: LayerGroup) -> LayerGroup:
 
 
 def latent_experts(config: Config, moe: MixtureOfExperts) -> MixtureOfExperts:
-    """Return experts that work on a latent of `moe_latent_size`, between two projections."""
+    """Return experts on a latent width, between two projections."""
     latent = config.optional("moe_latent_size")
     if latent is None:
         return moe
@@ -447,7 +448,7 @@ def ernie_config(config: Config) -> Config:
 
 
 def longcat_layer(config: Config, group: LayerGroup) -> LayerGroup:
-    """LongCat-Flash: a second attention and a second dense block in each layer, empty experts.
+    """LongCat-Flash: two attentions and two dense blocks, and empty experts.
 
     How many of a token's experts are empty depends on the routing, which the training keeps even:
     the count takes their share of all experts, as an estimate.
@@ -468,7 +469,7 @@ def longcat_layer(config: Config, group: LayerGroup) -> LayerGroup:
 
 
 def attention_experts(config: Config, group: LayerGroup) -> LayerGroup:
-    """JetMoE: queries and outputs come from routed experts, keys and values are shared."""
+    """JetMoE: queries and outputs of routed experts, shared keys and values."""
     hidden, kv_heads = config.number("hidden_size"), config.number("num_key_value_heads")
     experts, chosen = config.number("num_local_experts"), config.number("num_experts_per_tok")
     head = config.number("kv_channels")
@@ -490,7 +491,7 @@ def attention_experts(config: Config, group: LayerGroup) -> LayerGroup:
 
 
 def without_images(config: Config, group: LayerGroup) -> LayerGroup:
-    """Llama 3.2 Vision: layers with cross-attention to an image are skipped without one."""
+    """Llama 3.2 Vision: layers that attend to an image run with one only."""
     if config.optional("layer_index") not in config.layer_numbers("cross_attention_layers"):
         return group
     gated = with_attention(group, qk_norm="head", extra_params=2)
@@ -507,7 +508,7 @@ def granite_config(config: Config) -> Config:
 
 
 def modernbert_model(_: Config, shape: ModelShape) -> ModelShape:
-    """ModernBERT decoder: a dense layer and a norm before lm_head, none before the first block."""
+    """ModernBERT decoder: a dense layer and a norm before lm_head."""
     hidden = shape.hidden_size
     extra = (Weight("head_dense", hidden, hidden),)
     return replace(shape, extra=extra)
@@ -524,7 +525,7 @@ def bigcode_config(config: Config) -> Config:
 
 
 def neo_config(config: Config) -> Config:
-    """GPT-Neo: global and local layers, from `attention_layers` or repeats in `attention_types`."""
+    """GPT-Neo: global and local layers, from one of two keys."""
     names = {"global": "full_attention", "local": "sliding_attention"}
     config.read_keys.add("attention_types")
     layers = config.items("attention_layers") or _repeated(config.items("attention_types"))
@@ -588,7 +589,7 @@ def head_norm_switch(config: Config, group: LayerGroup) -> LayerGroup:
 
 
 def recurrent_gemma_config(config: Config) -> Config:
-    """RecurrentGemma: kinds of layers in repeats of `block_types`, halved width of the block."""
+    """RecurrentGemma: kinds of layers in repeats, halved width of the block."""
     names = {"recurrent": "recurrent", "attention": "sliding_attention"}
     block = [str(kind) for kind in config.items("block_types")] or ["recurrent"] * 2 + ["attention"]
     count = config.number("num_hidden_layers")
@@ -598,7 +599,7 @@ def recurrent_gemma_config(config: Config) -> Config:
 
 
 def rwkv_layer(config: Config, group: LayerGroup) -> LayerGroup:
-    """RWKV: a gate over the block, mixes with the token before, a norm before the first layer."""
+    """RWKV: a gate over the block, and mixes with the token before."""
     hidden = config.number("hidden_size")
     first = 2 * hidden if config.optional("layer_index") == 0 else 0
     gate = Weight("receptance", hidden, hidden)
@@ -640,7 +641,7 @@ def zamba_config(config: Config) -> Config:
 
 
 def zamba_layer(config: Config, group: LayerGroup) -> LayerGroup:
-    """Zamba: a projection of the shared block's output, with its adapters, in hybrid layers."""
+    """Zamba: a projection of the shared block's output, with adapters."""
     if config.values["layer_kind"] != "hybrid":
         return group
     hidden = config.number("hidden_size")
@@ -655,7 +656,7 @@ def zamba_layer(config: Config, group: LayerGroup) -> LayerGroup:
 
 
 def zamba_model(config: Config, shape: ModelShape) -> ModelShape:
-    """Zamba: blocks that hybrid layers run in turn, on their input beside the embedding."""
+    """Zamba: blocks that hybrid layers run in turn."""
     hidden, heads = config.number("hidden_size"), config.number("num_attention_heads")
     kv_heads = config.number("num_key_value_heads", default=heads)
     head = 2 * hidden // heads
@@ -695,7 +696,7 @@ def zamba_model(config: Config, shape: ModelShape) -> ModelShape:
 
 
 def inkling_layer(config: Config, group: LayerGroup) -> LayerGroup:
-    """Inkling: relative positions from a projection, short convolutions in four places."""
+    """Inkling: relative positions, and short convolutions in four places."""
     hidden, kernel = config.number("hidden_size"), config.number("conv_kernel_size")
     attention = attention_of(group)
     convolutions = _short_convolutions(config, attention)
@@ -731,7 +732,7 @@ def _relative_positions(config: Config, attention: Attention) -> tuple[Weight, W
 
 
 def inkling2_layer(config: Config, group: LayerGroup) -> LayerGroup:
-    """Inkling 2: attention over the outputs of earlier blocks of layers, gates and sinks.
+    """Inkling 2: attention over earlier blocks of layers, gates and sinks.
 
     Full layers have a norm and a mix of blocks for each of query, key and value, and a convolution
     whose kernel comes from the input.
@@ -775,7 +776,7 @@ def _block_queries(config: Config, index: int, queries: int) -> tuple[Weight, ..
 
 
 def inkling2_model(config: Config, shape: ModelShape) -> ModelShape:
-    """Inkling 2: attention over all blocks before lm_head, which has the unpadded vocabulary."""
+    """Inkling 2: attention over all blocks, and an unpadded lm_head."""
     hidden, size = config.number("hidden_size"), config.number("n_layers_per_attn_res_block")
     sources = -(-config.number("num_hidden_layers") // size) + 1
     query = Weight("block_query", hidden, 1, per_token=2 * sources)
@@ -795,7 +796,7 @@ def inkling2_loop_layer(config: Config, group: LayerGroup) -> LayerGroup:
 
 
 def inkling2_loop_model(config: Config, shape: ModelShape) -> ModelShape:
-    """Inkling 2 Loop: gated messages from one pass to the next, for four inputs of each layer."""
+    """Inkling 2 Loop: gated messages from one pass to the next."""
     shape = inkling2_model(config, shape)
     hidden, rank = shape.hidden_size, config.number("loop_gate_rank")
     first, last = config.number("loop_layer_index_start"), config.number("loop_layer_index_end")
@@ -818,7 +819,7 @@ def inkling2_loop_model(config: Config, shape: ModelShape) -> ModelShape:
 
 
 def zaya_layer(config: Config, group: LayerGroup) -> LayerGroup:
-    """ZAYA: convolutions over query and key, a router of several layers, scaled residuals."""
+    """ZAYA: convolutions over query and key, and a router of several layers."""
     hidden, router = config.number("hidden_size"), config.number("router_hidden_size")
     attention = attention_of(group)
     heads, head = attention.heads + attention.kv_heads, attention.qk_head_dim

@@ -1,4 +1,4 @@
-"""Models of transformers that are no causal decoders, by model_type (transformers 5.24)."""
+"""Models of transformers 5.24 that are no causal decoders."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ _KINDS_BY_CLASS: Final = (
 
 
 def other_kind(config: Mapping[str, object]) -> str | None:
-    """Return what a model is instead of a causal decoder, as a predicate; None for a decoder.
+    """Return the kind of a model as a predicate; None for a causal decoder.
 
     Known by its model_type, by `is_encoder_decoder`, or by the ending of its class.
     """

@@ -398,7 +398,9 @@ class MixtureOfExperts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayerGroup:
-    """Layers of equal shape, not necessarily neighbours: a mixer, a feed-forward block, or both.
+    """Layers of equal shape, not necessarily neighbours.
+
+    A layer has a mixer, a feed-forward block, or both.
 
     count: number of such layers
     attention: mixer of the tokens: attention, linear attention or a state; None: none

@@ -1,4 +1,4 @@
-"""Mixers without attention, by their keys: Mamba, lightning attention, KDA, short convolutions."""
+"""Mixers without attention: Mamba, KDA, short convolutions and others."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from .shape import LinearAttention, StateMixer, Weight
 
 
 def mamba(config: Config) -> StateMixer:
-    """Return Mamba (arXiv:2312.00752): one state of `state_size` for each inner channel.
+    """Return Mamba: a state for each inner channel (arXiv:2312.00752).
 
     Its step of time has a low rank; with `mamba_norms`, Jamba's norms of step, B and C.
     """
@@ -32,7 +32,7 @@ def mamba(config: Config) -> StateMixer:
 
 
 def mamba2(config: Config) -> StateMixer:
-    """Return Mamba-2 (arXiv:2405.21060): one state of head width x `state_size` for each head."""
+    """Return Mamba-2: a matrix for each head (arXiv:2405.21060)."""
     hidden, heads = config.number("hidden_size"), config.number("mamba_num_heads")
     inner = heads * config.number("mamba_head_dim")
     state, groups = config.number("state_size"), config.number("n_groups")
@@ -157,7 +157,7 @@ def rwkv(config: Config) -> StateMixer:
 
 
 def gated_recurrence(config: Config) -> StateMixer:
-    """Return RecurrentGemma's block (arXiv:2404.07839): a convolution, then gated recurrence."""
+    """Return RecurrentGemma's gated recurrence (arXiv:2404.07839)."""
     hidden, heads = config.number("hidden_size"), config.number("num_attention_heads")
     width = config.number("lru_width", default=hidden)
     block = width // heads
