@@ -48,6 +48,8 @@ class Experts:
     shared_gate: a gate of one output over the shared block
     gated, bias, fused: as `FeedForward`
     router_bias: the router has a bias, or a parameter for each expert that balances the load
+    named_layers: the config names the layers with experts: without any of these keys, it is
+        incomplete
     beside_dense: the dense block runs beside the experts in the same layer
     vectors: more parameters outside the matrices
     """
@@ -62,6 +64,7 @@ class Experts:
     bias: bool = False
     fused: bool = True
     router_bias: bool = False
+    named_layers: bool = False
     beside_dense: bool = False
     vectors: Sizes = ()
 
@@ -79,6 +82,7 @@ class Decoder:
     classes: classes of other model types that its configs name
     names: keys of this model_type → Llama's keys; defaults: values of absent keys
     ignored: keys that its code does not use
+    required: keys of lists by layer that the config has to have
     latent: multi-head latent attention
     indexer: sparse attention with an indexer, in layers of kind `indexed_attention`
     window_keys: keys of windowed layers → the keys of other layers that they replace
@@ -106,6 +110,7 @@ class Decoder:
     names: Mapping[str, str] = field(default_factory=dict)
     defaults: Mapping[str, object] = field(default_factory=dict)
     ignored: tuple[str, ...] = ()
+    required: tuple[str, ...] = ()
     latent: bool = False
     indexer: bool = False
     window_keys: Mapping[str, str] = field(default_factory=dict)
@@ -158,6 +163,12 @@ def common_config(config: Config, decoder: Decoder) -> Config:
     config.read_keys.update(decoder.names, decoder.ignored)
     given = {key: value for key, value in config.values.items() if value is not None}
     renamed = {decoder.names.get(key, key): value for key, value in given.items()}
+    for key in decoder.required:
+        if key not in given:
+            raise ShapeError(
+                f"{config.source} lacks {key!r}, which names what each layer has. Fix: give a"
+                " complete model_config=PATH/config.json"
+            )
     config = config.with_values({**decoder.defaults, **renamed})
     return decoder.change_config(config) if decoder.change_config else config
 
@@ -187,7 +198,7 @@ def layer_groups(config: Config, decoder: Decoder) -> Iterator[LayerGroup]:
     kinds = mixer_kinds(config, decoder)
     sparse = [False] * len(kinds)
     if decoder.experts:
-        sparse = sparse_layers(config, len(kinds))
+        sparse = sparse_layers(config, len(kinds), named=decoder.experts.named_layers)
         config.read_keys.update(decoder.experts.keys)
     for index, kind in enumerate(kinds):
         layer = config_of_layer(config, decoder, index)
@@ -270,9 +281,16 @@ def mixer_kinds(config: Config, decoder: Decoder) -> list[str]:
 
 
 def _kinds_by_pattern(config: Config, decoder: Decoder, count: int) -> list[str]:
-    if decoder.indexer:
+    if decoder.indexer and not decoder.windowed:
         return ["indexed_attention"] * count
-    if decoder.full_every is None or config.optional("sliding_window") is None:
+    hybrid = bool(decoder.mixers) and "full_attention" not in decoder.mixers
+    window = decoder.windowed is True and config.optional("sliding_window") is not None
+    if hybrid or (window and decoder.full_every is None):
+        raise ShapeError(
+            f"{config.source} lacks 'layer_types', the kind of each layer. Fix: give a complete"
+            " model_config=PATH/config.json"
+        )
+    if decoder.full_every is None or not window:
         return ["full_attention"] * count
     key, default = decoder.full_every
     step = config.number(key, default=default)
@@ -281,12 +299,24 @@ def _kinds_by_pattern(config: Config, decoder: Decoder, count: int) -> list[str]
     ]
 
 
-def sparse_layers(config: Config, count: int) -> list[bool]:
+_SPARSE_KEYS: Final = (
+    *("mlp_layer_types", "first_k_dense_replace", "mlp_only_layers", "moe_layer_freq"),
+    "decoder_sparse_step",
+)
+
+
+def sparse_layers(config: Config, count: int, *, named: bool) -> list[bool]:
     """Return whether each layer has experts.
 
     By `mlp_layer_types`; or after `first_k_dense_replace`, in every `moe_layer_freq`-th layer; or
-    in every `decoder_sparse_step`-th without `mlp_only_layers`.
+    in every `decoder_sparse_step`-th without `mlp_only_layers`. If the config has to name the
+    layers with experts, one of these keys must be there.
     """
+    if named and all(config.values.get(key) is None for key in _SPARSE_KEYS):
+        raise ShapeError(
+            f"{config.source} lacks 'mlp_layer_types' or 'first_k_dense_replace', which name the"
+            " layers with experts. Fix: give a complete model_config=PATH/config.json"
+        )
     dense = config.layer_numbers("mlp_only_layers")
     first = config.optional("first_k_dense_replace") or 0
     freq = config.number("moe_layer_freq", default=1)

@@ -39,6 +39,7 @@ from .layer_changes import (
     lfm3_layer,
     longcat_layer,
     mamba_beside,
+    minimax_config,
     modernbert_model,
     moshi_config,
     mpt_config,
@@ -74,7 +75,10 @@ from .state_mixers import (
 
 _LLAMA: Final = Decoder(ffn_bias="mlp_bias")
 
-_DEEPSEEK_EXPERTS: Final = Experts(count="n_routed_experts", shared_count="n_shared_experts")
+_DEEPSEEK_EXPERTS: Final = Experts(
+    count="n_routed_experts", shared_count="n_shared_experts", named_layers=True
+)
+_DEEPSEEK_EXPERTS_EVERYWHERE: Final = replace(_DEEPSEEK_EXPERTS, named_layers=False)
 _GRANITE_EXPERTS: Final = Experts(
     count="num_local_experts", width="intermediate_size", shared_width="shared_intermediate_size"
 )
@@ -153,7 +157,9 @@ DECODERS: Final[Mapping[str, Decoder]] = {
         gate="width",
         windowed=True,
         full_every=("global_attn_every_n_layers", 4),
-        experts=Experts(shared_count="num_shared_experts", vectors=("num_experts",)),
+        experts=Experts(
+            named_layers=True, shared_count="num_shared_experts", vectors=("num_experts",)
+        ),
         norms_per_layer=4,
     ),
     "apertus": Decoder(qk_norm="head", gated=False, layer_vectors=(2,)),
@@ -171,7 +177,10 @@ DECODERS: Final[Mapping[str, Decoder]] = {
     "axk1": Decoder(
         latent=True,
         experts=Experts(
-            count="n_routed_experts", shared_count="n_shared_experts", vectors=("hidden_size",)
+            named_layers=True,
+            count="n_routed_experts",
+            shared_count="n_shared_experts",
+            vectors=("hidden_size",),
         ),
     ),
     "beam": Decoder(
@@ -179,7 +188,7 @@ DECODERS: Final[Mapping[str, Decoder]] = {
         gate="width",
         windowed=True,
         attention_vectors=("num_attention_heads",),
-        experts=Experts(),
+        experts=Experts(named_layers=True),
         norms_per_layer=4,
     ),
     "bitnet": Decoder(activations=("relu2",), layer_vectors=("hidden_size", "intermediate_size")),
@@ -189,7 +198,9 @@ DECODERS: Final[Mapping[str, Decoder]] = {
         full_every=("sliding_window_pattern", 4),
         norms_per_layer=1,
         tied=True,
-        experts=Experts(width="intermediate_size", shared_count="num_shared_experts"),
+        experts=Experts(
+            named_layers=True, width="intermediate_size", shared_count="num_shared_experts"
+        ),
     ),
     "cwm": Decoder(windowed=True, ffn_bias="mlp_bias"),
     "emu3_text_model": Decoder(ffn_bias="mlp_bias"),
@@ -199,14 +210,16 @@ DECODERS: Final[Mapping[str, Decoder]] = {
     "exaone": _LLAMA,
     "exaone4": Decoder(qk_norm="head", windowed=True),
     "exaone_moe": Decoder(
-        qk_norm="head", windowed=True, experts=Experts(shared_count="num_shared_experts")
+        qk_norm="head",
+        windowed=True,
+        experts=Experts(named_layers=True, shared_count="num_shared_experts"),
     ),
     "flex_olmo": Decoder(qk_norm="all", experts=Experts(width="intermediate_size")),
     "flint": Decoder(
         qk_norm="head",
         sinks=True,
         windowed=True,
-        experts=Experts(shared_width="shared_expert_intermediate_size"),
+        experts=Experts(named_layers=True, shared_width="shared_expert_intermediate_size"),
     ),
     "glm": Decoder(output_bias=False, ffn_fused=True),
     "glm4_moe_lite": Decoder(latent=True, experts=_DEEPSEEK_EXPERTS),
@@ -262,12 +275,15 @@ DECODERS: Final[Mapping[str, Decoder]] = {
     "hunyuan_v1_dense": Decoder(qk_norm="head"),
     "hunyuan_v1_moe": Decoder(
         qk_norm="head",
+        per_layer={"moe_topk": "moe_topk"},
         experts=Experts(
             chosen="moe_topk", width="intermediate_size", shared_width="intermediate_size"
         ),
     ),
     "hy_v3": Decoder(
-        qk_norm="head", ffn_bias="mlp_bias", experts=Experts(shared_count="num_shared_experts")
+        qk_norm="head",
+        ffn_bias="mlp_bias",
+        experts=Experts(named_layers=True, shared_count="num_shared_experts"),
     ),
     "iquestcoder": _LLAMA,
     "jais2": Decoder(gated=False, ffn_bias="mlp_bias", norm="layer"),
@@ -282,7 +298,11 @@ DECODERS: Final[Mapping[str, Decoder]] = {
         gate="head",
         windowed=True,
         per_layer={"num_attention_heads_per_layer": "num_attention_heads"},
-        experts=Experts(shared_width="shared_expert_intermediate_size", vectors=("num_experts",)),
+        experts=Experts(
+            named_layers=True,
+            shared_width="shared_expert_intermediate_size",
+            vectors=("num_experts",),
+        ),
     ),
     "lara_mini": Decoder(
         qk_norm="head",
@@ -295,7 +315,7 @@ DECODERS: Final[Mapping[str, Decoder]] = {
         names={"num_dense_layers": "first_k_dense_replace"},
         qk_norm="head",
         mixers={"conv": short_convolution},
-        experts=Experts(),
+        experts=Experts(named_layers=True),
         tied=True,
     ),
     "mamba": _MAMBA,
@@ -306,17 +326,25 @@ DECODERS: Final[Mapping[str, Decoder]] = {
         feed_forward=False,
         norms_per_layer=1,
     ),
-    "mellum": Decoder(qk_norm="head", windowed=True, experts=Experts(count="num_local_experts")),
+    "mellum": Decoder(
+        qk_norm="head", windowed=True, experts=Experts(named_layers=True, count="num_local_experts")
+    ),
     "mimo_v2_flash": Decoder(
-        windowed=True, sinks="sliding", window_kv_times=2, experts=Experts(count="n_routed_experts")
+        windowed=True,
+        sinks="sliding",
+        window_kv_times=2,
+        experts=Experts(named_layers=True, count="n_routed_experts"),
     ),
     "minicpm3": Decoder(latent=True, ffn_bias="mlp_bias", tied=True),
     "minimax": Decoder(
+        change_config=minimax_config,
         mixers={"linear_attention": lightning},
         experts=Experts(count="num_local_experts", width="intermediate_size"),
     ),
     "minimax_m2": Decoder(
-        qk_norm="all", experts=Experts(count="num_local_experts", width="intermediate_size")
+        change_config=minimax_config,
+        qk_norm="all",
+        experts=Experts(count="num_local_experts", width="intermediate_size"),
     ),
     "ministral": Decoder(windowed=True),
     "ministral3": Decoder(windowed="all"),
@@ -326,7 +354,7 @@ DECODERS: Final[Mapping[str, Decoder]] = {
         latent=True,
         gate="head",
         mixers={"linear_attention": full_rank_kda},
-        experts=Experts(shared_count="num_shared_experts"),
+        experts=Experts(named_layers=True, shared_count="num_shared_experts"),
     ),
     "bamba": Decoder(
         names=_MAMBA2_NAMES,
@@ -343,7 +371,7 @@ DECODERS: Final[Mapping[str, Decoder]] = {
             ),
             no_mixer,
         ),
-        experts=_DEEPSEEK_EXPERTS,
+        experts=_DEEPSEEK_EXPERTS_EVERYWHERE,
         change_layer=compressed_attention,
         change_model=hyper_connected_head,
     ),
@@ -355,10 +383,12 @@ DECODERS: Final[Mapping[str, Decoder]] = {
         windowed=True,
         gate="head",
         experts=Experts(
+            named_layers=True,
             count="n_routed_experts",
             shared_count="n_shared_experts",
             shared_width="shared_experts_intermediate_size",
         ),
+        required=("per_layer_config",),
         change_layer=dots3_layer,
     ),
     "dory": Decoder(
@@ -436,6 +466,7 @@ DECODERS: Final[Mapping[str, Decoder]] = {
         change_model=hrm_model,
     ),
     "hy_v4": Decoder(
+        required=("indexer_types",),
         latent=True,
         indexer=True,
         gate="width",
@@ -495,6 +526,7 @@ DECODERS: Final[Mapping[str, Decoder]] = {
         },
         qk_norm="head",
         experts=Experts(
+            named_layers=True,
             count="num_local_experts",
             shared_width="shared_intermediate_size",
         ),
@@ -585,7 +617,7 @@ DECODERS: Final[Mapping[str, Decoder]] = {
     "sarvam_mla": Decoder(
         classes=("DeepseekV3ForCausalLM",), latent=True, experts=_DEEPSEEK_EXPERTS
     ),
-    "solar_open": Decoder(experts=_DEEPSEEK_EXPERTS),
+    "solar_open": Decoder(experts=_DEEPSEEK_EXPERTS_EVERYWHERE),
     "vaultgemma": Decoder(windowed=True, tied=True),
     "youtu": Decoder(latent=True, ffn_bias="mlp_bias", tied=True),
     "diffllama": Decoder(change_layer=differential_attention),
@@ -671,7 +703,9 @@ DECODERS: Final[Mapping[str, Decoder]] = {
         window_keys=_INKLING_HEADS,
         qk_norm="head",
         embedding_norm=True,
-        experts=Experts(count="n_routed_experts", shared_count="n_shared_experts"),
+        experts=Experts(
+            named_layers=True, count="n_routed_experts", shared_count="n_shared_experts"
+        ),
         change_layer=inkling_experts,
     ),
     "inkling2_text": _INKLING_2,
@@ -687,7 +721,7 @@ DECODERS: Final[Mapping[str, Decoder]] = {
         experts=Experts(),
         change_layer=zaya_layer,
     ),
-    "cohere_compass_text": _COHERE_2,
+    "cohere_compass_text": replace(_COHERE_2, full_every=None),
     "git": Decoder(
         qkv_bias=True,
         output_bias=True,

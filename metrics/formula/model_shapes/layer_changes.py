@@ -259,8 +259,20 @@ def gemma4_config(config: Config) -> Config:
         raise ShapeError(
             f"{config.source}: the formula does not cover 'use_bidirectional_attention' = all."
         )
+    if config.values.get("per_layer_config") is None:
+        config = _with_full_heads(config)
     experts = config.flag("enable_moe_block", default=False)
     return config if experts else without_experts(config)
+
+
+def _with_full_heads(config: Config) -> Config:
+    """Return the config with the heads of full layers, which published configs have apart."""
+    heads: dict[str, object] = {"head_dim": config.number("global_head_dim", default=512)}
+    kv_heads = config.optional("num_global_key_value_heads")
+    if kv_heads is not None and config.flag("attention_k_eq_v", default=False):
+        heads["num_key_value_heads"] = kv_heads
+    full = [i for i, kind in enumerate(config.items("layer_types")) if kind == "full_attention"]
+    return config.with_values({**config.values, "per_layer_config": {str(i): heads for i in full}})
 
 
 def without_experts(config: Config) -> Config:
@@ -277,6 +289,16 @@ def layer_kinds(config: Config, kinds: list[str]) -> Config:
     if config.items("layer_types"):
         return config
     return config.with_values({**config.values, "layer_types": kinds})
+
+
+def minimax_config(config: Config) -> Config:
+    """MiniMax: published configs number the kinds of layers, 1 for full attention."""
+    types = config.items("attn_type_list")
+    if not types:
+        return config
+    return layer_kinds(
+        config, ["full_attention" if kind == 1 else "linear_attention" for kind in types]
+    )
 
 
 def bamba_config(config: Config) -> Config:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -19,6 +20,7 @@ from fairmfu.metrics.formula.flops import (
 )
 from fairmfu.metrics.formula.model_shapes import (
     ModelShape,
+    ShapeError,
     find_model,
     from_hugging_face,
     model_types,
@@ -273,6 +275,26 @@ def test_the_weights_of_every_type_with_a_state_are_exact(name: str) -> None:
 @pytest.mark.parametrize("name", [n for n, case in TYPE_FORWARD.items() if "parameters" in case])
 def test_parameters_of_every_type(name: str) -> None:
     assert from_hugging_face(TYPES[name]).params_total == TYPE_FORWARD[name]["parameters"]
+
+
+LAYER_LISTS = ("layer_types", "layers_block_type", "mlp_layer_types", "per_layer_config")
+LAYER_LISTS += ("num_attention_heads_per_layer", "indexer_types")
+
+
+@pytest.mark.parametrize("key", LAYER_LISTS)
+def test_without_a_list_of_layers_no_type_counts_other_layers(key: str) -> None:
+    """A default of the type's code is fine; any other count is refused.
+
+    Variants of a default config (names with an ending) would get the default back.
+    """
+    checked = 0
+    for name, config in TYPES.items():
+        if key in config and name == config["model_type"]:
+            checked += 1
+            kept = {other: value for other, value in config.items() if other != key}
+            with suppress(ShapeError):
+                assert from_hugging_face(kept) == from_hugging_face(config), name
+    assert checked
 
 
 # --- linear attention -----------------------------------------------------------------------
