@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Final
 
 from .shape import ShapeError, check_dimension
+
+MOST: Final = 1e6
+"""Largest factor of a dimension, far beyond any model's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +54,14 @@ class Config:
             if value is not None:
                 return check_dimension(self.source, key, value)
         return None
+
+    def ratio(self, key: str) -> float:
+        """Return a factor of the configuration, positive and finite."""
+        self.read_keys.add(key)
+        value = self.values.get(key)
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < MOST:
+            raise ShapeError(f"{self.source}: {key!r} is {value!r}, not a positive factor.")
+        return float(value)
 
     def flag(self, key: str, *, default: bool) -> bool:
         """Return a boolean of the configuration."""

@@ -9,7 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final, Literal
+from functools import cache
+from typing import Final, Literal, cast
+
+from fairmfu.ingest.core.data_files import read_data_file
 
 from .config import Config
 from .shape import (
@@ -159,9 +162,11 @@ def read_decoder(config: Config, decoder: Decoder) -> ModelShape:
 
 
 def common_config(config: Config, decoder: Decoder) -> Config:
-    """Return the config with Llama's names of the keys, and with defaults."""
+    """Return the config with Llama's names of the keys, and with its class's defaults."""
     config.read_keys.update(decoder.names, decoder.ignored)
-    given = {key: value for key, value in config.values.items() if value is not None}
+    defaults = _class_defaults().get(str(config.values.get("model_type")), {})
+    values = {**defaults, **config.values}
+    given = {key: value for key, value in values.items() if value is not None}
     renamed = {decoder.names.get(key, key): value for key, value in given.items()}
     for key in decoder.required:
         if key not in given:
@@ -171,6 +176,13 @@ def common_config(config: Config, decoder: Decoder) -> Config:
             )
     config = config.with_values({**decoder.defaults, **renamed})
     return decoder.change_config(config) if decoder.change_config else config
+
+
+@cache
+def _class_defaults() -> Mapping[str, Mapping[str, object]]:
+    """Return the defaults of absent keys by model_type; a key that is null has no value."""
+    defaults = read_data_file(__package__, "decoder_defaults.toml")
+    return cast("Mapping[str, Mapping[str, object]]", defaults)
 
 
 def read_model(config: Config, decoder: Decoder, layers: Sequence[LayerGroup]) -> ModelShape:
@@ -478,12 +490,13 @@ def check_activation(config: Config, *, gated: bool, others: Sequence[str] = ())
     others: activations that this model_type has all the same
     """
     for key in _ACTIVATION_KEYS:
-        value = config.values.get(key)
-        if value is None or value in others:
+        given = config.values.get(key)
+        value = str(given)
+        if given is None or value in others:
             continue
-        if value in _PLAIN_ACTIVATIONS if gated else "glu" in str(value):
+        if value in _PLAIN_ACTIVATIONS if gated else "glu" in value:
             raise ShapeError(
-                f"{config.source} has {key!r} = {str(value)[:40]}, which contradicts the"
+                f"{config.source} has {key!r} = {value[:40]}, which contradicts the"
                 f" {'gated' if gated else 'plain'} feed-forward block of this model_type. Fix:"
                 " give the model_type of the model that was trained."
             )

@@ -216,6 +216,7 @@ DECODERS: Final[Mapping[str, Decoder]] = {
     ),
     "flex_olmo": Decoder(qk_norm="all", experts=Experts(width="intermediate_size")),
     "flint": Decoder(
+        required=("mlp_only_layers",),
         qk_norm="head",
         sinks=True,
         windowed=True,
@@ -458,6 +459,7 @@ DECODERS: Final[Mapping[str, Decoder]] = {
         change_config=neo_config,
     ),
     "hrm_text": Decoder(
+        required=("L_bp_cycles",),
         gate="width",
         ffn_bias="mlp_bias",
         norms_per_layer=0,
@@ -743,9 +745,13 @@ DECODERS: Final[Mapping[str, Decoder]] = {
         change_layer=attention_experts,
     ),
     "mllama_text_model": Decoder(
+        required=("cross_attention_layers",),
         qkv_bias=False,
         output_bias=False,
         model_vectors=("hidden_size",) * 8,  # eight more rows of the token table
         change_layer=without_images,
+    ),
+    "phi4_multimodal": Decoder(
+        qkv_bias=False, output_bias=False, fused=True, ffn_fused=True, windowed="all"
     ),
 }

@@ -986,7 +986,6 @@ _HUGGING_FACE: Mapping[str, Callable[[Config], ModelShape]] = {
     "opt": _opt,
     "phi": _phi,
     "phi3": _phi3,
-    "phi4_multimodal": _phi3,
     "qwen2": _qwen2,
     "qwen2_5_vl": _qwen2,  # flat, as published: text keys beside vision_config
     "qwen2_5_vl_text": _qwen2,

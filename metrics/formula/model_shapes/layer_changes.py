@@ -333,9 +333,9 @@ def lfm2_config(config: Config) -> Config:
     width = config.number("intermediate_size", "block_ff_dim")
     if config.flag("block_auto_adjust_ff_dim", default=True):
         width = 2 * width // 3
-        times = config.values.get("block_ffn_dim_multiplier")
         step = config.number("block_multiple_of", default=256)
-        width = int(float(str(times)) * width) if times is not None else width
+        if config.values.get("block_ffn_dim_multiplier") is not None:
+            width = int(config.ratio("block_ffn_dim_multiplier") * width)
         width = step * -(-width // step)
     full = config.layer_numbers("full_attn_idxs")
     count = config.number("num_hidden_layers")
@@ -439,7 +439,7 @@ def hrm_model(config: Config, shape: ModelShape) -> ModelShape:
     Only the last `L_bp_cycles` of the low stack pass a gradient.
     """
     high, low = config.number("H_cycles"), config.number("L_cycles")
-    trained = [int(str(n)) for n in config.items("L_bp_cycles")]
+    trained = [n if isinstance(n, int) else 1 for n in config.items("L_bp_cycles")]
     trained = [1] * (high - len(trained)) + trained
     without = sum(low - min(n, low) for n in trained[:high])
     stack = replace(shape.layers[0], count=config.number("num_layers_per_stack"))
@@ -637,10 +637,9 @@ def rwkv_config(config: Config) -> Config:
 def xlstm_config(config: Config) -> Config:
     """XLSTM: widths are factors of the hidden size, rounded up."""
     hidden = config.number("hidden_size", "embedding_dim")
-    config.read_keys.update({"qk_dim_factor", "v_dim_factor", "ffn_proj_factor"})
 
     def width(key: str, step: int) -> int:
-        exact = int(hidden * float(str(config.values[key])))
+        exact = int(hidden * config.ratio(key))
         return step * -(-exact // step)
 
     step = config.number("ffn_round_up_to_multiple_of", default=64)

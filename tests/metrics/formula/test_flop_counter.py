@@ -297,6 +297,34 @@ def test_without_a_list_of_layers_no_type_counts_other_layers(key: str) -> None:
     assert checked
 
 
+VARIANTS = {"dots1", "hunyuan_v1_dense", "hunyuan_v1_moe", "lfm2_moe", "ministral", "nemotron"}
+"""Types whose code can't build the default config; another one is counted."""
+DEFAULTS = [name for name, config in TYPES.items() if name == config["model_type"]]
+
+
+@pytest.mark.parametrize("name", sorted(set(DEFAULTS) - VARIANTS))
+def test_without_a_key_no_type_counts_another_shape(name: str) -> None:
+    """An absent key has its default or is missed; switches of a norm or a bias apart."""
+    config = TYPES[name]
+    expected = operators(from_hugging_face(config), 5000)
+    for key in config.keys() - {"model_type"}:
+        with suppress(ShapeError):
+            shape = from_hugging_face({other: v for other, v in config.items() if other != key})
+            assert operators(shape, 5000) == expected, key
+
+
+ODD_VALUES = (None, -1, 0, 1.5, "x", True, [], {}, [1, "x", None], {"0": 1}, 10**30)
+
+
+@pytest.mark.parametrize("name", DEFAULTS)
+def test_an_odd_value_of_a_key_is_refused_by_name_or_fine(name: str) -> None:
+    config = TYPES[name]
+    for index, key in enumerate(sorted(config.keys() - {"model_type"})):
+        value = ODD_VALUES[(index + len(name)) % len(ODD_VALUES)]
+        with suppress(ShapeError):
+            operators(from_hugging_face({**config, key: value}), 64)
+
+
 # --- linear attention -----------------------------------------------------------------------
 
 LINEAR_CASES = [(model, seq_len) for model in LINEAR for seq_len in (64, 128, 256)]
