@@ -37,6 +37,7 @@ from ..formula.model_shapes import (
     from_hugging_face,
     from_megatron,
     from_torchtitan,
+    other_parts,
     with_params_total,
 )
 from ..formula.precision import BELOW_16_BITS, DtypeOf, logged_quantization, operator_formats
@@ -486,6 +487,8 @@ def _text_only(config: Mapping[str, object]) -> ModelShape:
     shape = from_hugging_face(config)
     if config.get("audio_config") is not None:
         raise ShapeError(f"{shape.name} hears: the FLOPs of its audio tower are not known.")
+    if parts := other_parts(config):
+        raise ShapeError(f"{shape.name} has a part {parts[0]!r} with unknown FLOPs.")
     if vision.from_hugging_face(config) is not None:
         raise ShapeError(
             f"{shape.name} has a vision tower, and how many patches a step holds is not logged: "

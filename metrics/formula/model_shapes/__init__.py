@@ -17,7 +17,7 @@ Errors:
 from __future__ import annotations
 
 from .config import Config
-from .hugging_face import from_hugging_face, model_types, text_config
+from .hugging_face import from_hugging_face, model_types, other_parts, text_config
 from .megatron_header import check_rank_params
 from .models import UnknownModelError, buildable_models, find_model, known_models, model_names
 from .printed import from_megatron, from_torchtitan
@@ -60,6 +60,7 @@ __all__ = [
     "known_models",
     "model_names",
     "model_types",
+    "other_parts",
     "targeted_weights",
     "text_config",
     "with_params_total",

@@ -180,7 +180,7 @@ def common_config(config: Config, decoder: Decoder) -> Config:
 
 @cache
 def _class_defaults() -> Mapping[str, Mapping[str, object]]:
-    """Return the defaults of absent keys by model_type; a key that is null has no value."""
+    """Return the defaults of absent keys by model_type; null is no absence."""
     defaults = read_data_file(__package__, "decoder_defaults.toml")
     return cast("Mapping[str, Mapping[str, object]]", defaults)
 

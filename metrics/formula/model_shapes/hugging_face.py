@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from typing import Final, Literal
@@ -50,7 +50,7 @@ def from_hugging_face(config: Mapping[str, object]) -> ModelShape:
         )
     inner = text_config(config)
     if inner is not config:
-        if parts := sorted(_other_parts(config)):
+        if parts := other_parts(config):
             raise ShapeError(
                 f"{config.get('_name_or_path') or config.get('model_type')} has a part"
                 f" {parts[0]!r} with unknown FLOPs. Fix: if the run trains on text alone, give the"
@@ -241,16 +241,18 @@ def text_config(config: Mapping[str, object]) -> Mapping[str, object]:
     return config
 
 
-def _other_parts(config: Mapping[str, object]) -> Iterator[str]:
-    """Yield the keys of other models inside a model, such as audio or speech.
+def other_parts(config: Mapping[str, object]) -> list[str]:
+    """Return the keys of other models inside a model, such as audio or speech, sorted.
 
-    Text model and vision tower are not included.
+    Text model and vision tower are not included, nor is a config of parts of the text model.
     """
-    for key, value in config.items():
-        if key in ("text_config", "llm_config", "vision_config") or not isinstance(value, Mapping):
-            continue
-        if key.endswith("_config") and ("model_type" in value or key == "audio_config"):
-            yield key
+    own = ("text_config", "llm_config", "vision_config")
+    return sorted(
+        key
+        for key, value in config.items()
+        if isinstance(value, Mapping) and key.endswith("_config") and key not in own
+        if value.get("model_type") or key == "audio_config"
+    )
 
 
 def _gqa(config: Config, *, width: int | None = None, kv_heads: int | None = None) -> Attention:

@@ -266,7 +266,7 @@ def gemma4_config(config: Config) -> Config:
 
 
 def _with_full_heads(config: Config) -> Config:
-    """Return the config with the heads of full layers, which published configs have apart."""
+    """Return the config with the heads of full layers by layer."""
     heads: dict[str, object] = {"head_dim": config.number("global_head_dim", default=512)}
     kv_heads = config.optional("num_global_key_value_heads")
     if kv_heads is not None and config.flag("attention_k_eq_v", default=False):
