@@ -495,6 +495,7 @@ DECODERS: Final[Mapping[str, Decoder]] = {
         change_config=jamba_config,
     ),
     "lfm2": Decoder(
+        names={"tie_embedding": "tie_word_embeddings"},
         qk_norm="head",
         mixers={"conv": short_convolution},
         tied=True,
@@ -566,6 +567,7 @@ DECODERS: Final[Mapping[str, Decoder]] = {
     "nemotron_h": Decoder(
         names={
             "layers_block_type": "layer_types",
+            "attention_head_dim": "head_dim",
             "ssm_state_size": "state_size",
             "mamba_proj_bias": "use_bias",
             "mamba_n_groups": "n_groups",

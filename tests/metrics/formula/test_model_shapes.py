@@ -459,6 +459,107 @@ def test_a_wrong_number_of_parameters_for_arcee_is_no_more_taken() -> None:
         from_hugging_face({"model_type": "llama", **config})
 
 
+# --- keys of published configs ---------------------------------------------------------------
+
+MAMBA_2: Final = {"mamba_d_conv": 4, "mamba_d_head": 64, "mamba_expand": 2, "mamba_n_groups": 1}
+HEADS: Final = {"num_attention_heads": 32, "num_key_value_heads": 8}
+PUBLISHED: Final[dict[str, tuple[dict[str, object], float]]] = {
+    "Nemotron-H-8B": (
+        {
+            "model_type": "nemotron_h",
+            "hidden_size": 4096,
+            "hybrid_override_pattern": "M-M-M-M*-M-M-M-M-M*-M-M-M-M-M*-M-M-M-M-M*-M-M-M-M-M-",
+            "mamba_num_heads": 128,
+            "mamba_head_dim": 64,
+            "n_groups": 8,
+            "ssm_state_size": 128,
+            "conv_kernel": 4,
+            **HEADS,
+            "attention_head_dim": 128,
+            "intermediate_size": 21504,
+            "mlp_hidden_act": "relu2",
+            "vocab_size": 131072,
+            "architectures": ["NemotronHForCausalLM"],
+        },
+        8.1,
+    ),
+    "Bamba-9B": (
+        {
+            "model_type": "bamba",
+            "hidden_size": 4096,
+            "num_hidden_layers": 32,
+            "attn_layer_indices": [9, 18, 27],
+            **HEADS,
+            **MAMBA_2,
+            "mamba_n_heads": 128,
+            "mamba_d_state": 128,
+            "intermediate_size": 14336,
+            "vocab_size": 128256,
+        },
+        9.78,
+    ),
+    "Granite-4.0-H-Small": (
+        {
+            "model_type": "granitemoehybrid",
+            "hidden_size": 4096,
+            "num_hidden_layers": 40,
+            "layer_types": (["mamba"] * 5 + ["attention"] + ["mamba"] * 4) * 4,
+            **HEADS,
+            **MAMBA_2,
+            "mamba_n_heads": 128,
+            "mamba_d_state": 128,
+            "intermediate_size": 768,
+            "shared_intermediate_size": 1536,
+            "num_local_experts": 72,
+            "num_experts_per_tok": 10,
+            "vocab_size": 100352,
+            "tie_word_embeddings": True,
+        },
+        32.2,
+    ),
+    "LFM2-1.2B": (
+        {
+            "model_type": "lfm2",
+            "hidden_size": 2048,
+            "num_hidden_layers": 16,
+            "full_attn_idxs": [2, 5, 8, 10, 12, 14],
+            **HEADS,
+            "block_ff_dim": 12288,
+            "block_multiple_of": 256,
+            "block_ffn_dim_multiplier": 1.0,
+            "conv_L_cache": 3,
+            "vocab_size": 65536,
+            "tie_embedding": True,
+        },
+        1.17,
+    ),
+    "MiniMax-M2": (
+        {
+            "model_type": "minimax_m2",
+            "hidden_size": 3072,
+            "num_hidden_layers": 62,
+            "num_attention_heads": 48,
+            "num_key_value_heads": 8,
+            "head_dim": 128,
+            "intermediate_size": 1536,
+            "num_local_experts": 256,
+            "num_experts_per_tok": 8,
+            "attn_type_list": [1] * 62,
+            "shared_intermediate_size": 0,
+            "vocab_size": 200064,
+        },
+        228.7,
+    ),
+}
+"""Configs with the keys that transformers 5 renames, and billions of parameters as published."""
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_the_keys_of_published_configs_are_read(name: str) -> None:
+    config, billions = PUBLISHED[name]
+    assert from_hugging_face(config).params_total == pytest.approx(billions * 1e9, rel=0.005)
+
+
 # --- records of decoders --------------------------------------------------------------------
 
 
