@@ -392,8 +392,8 @@ def attention_pattern(run: FormulaInputs) -> str:
     seen = [(count, a) for count, a in layers if isinstance(a, Attention)]
     whole = sum(count for count, _ in layers)
     words = ["causal" if all(a.causal for _, a in seen) else "not causal"]
-    for name in ("window", "chunk"):
-        lengths = [(count, getattr(a, name)) for count, a in seen]
+    for name, field_name in (("window", "window"), ("chunk", "chunk"), ("selection", "top_k")):
+        lengths = [(count, getattr(a, field_name)) for count, a in seen]
         short = [(n, length) for n, length in lengths if length and length < run.seq_len]
         for length in sorted({length for _, length in short}):
             among = sum(n for n, other in short if other == length)

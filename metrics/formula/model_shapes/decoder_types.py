@@ -207,7 +207,7 @@ DECODERS: Final[Mapping[str, Decoder]] = {
     "ernie4_5": Decoder(
         qkv_bias="use_bias", output_bias="use_bias", ffn_bias="use_bias", tied=True
     ),
-    "exaone": _LLAMA,
+    "exaone": replace(_LLAMA, names={"num_layers": "num_hidden_layers"}),
     "exaone4": Decoder(qk_norm="head", windowed=True),
     "exaone_moe": Decoder(
         qk_norm="head",

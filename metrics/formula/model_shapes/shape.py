@@ -566,11 +566,12 @@ class ModelShape:
         model with experts: their weights are in no linear module.
         """
         weights = [
-            (group.count, weight)
+            (group.count, replace(weight, per_token=group.passes * weight.per_token))
             for group in self.layers
             for weight in group.weights(self.hidden_size)
             if weight.name not in _NOT_ADAPTED
         ]
+        weights += [(1, weight) for weight in self.extra if weight.name not in _NOT_ADAPTED]
         if tuple(targets) == ("all-linear",):
             return tuple(weights)
         head = Weight("lm_head", self.hidden_size, self.vocab_size)
@@ -614,7 +615,11 @@ class ModelShape:
         return params
 
 
-_NOT_ADAPTED = ("router", "shared_gate", "conv1d")
+_NOT_ADAPTED = (
+    *("router", "shared_gate", "conv1d"),
+    *("hyper_connection", "stream_mix", "relative_positions", "block_query", "message_query"),
+)
+"""Weights that are in no linear module, or choose experts."""
 
 _WEIGHT_NAMES: Mapping[str, tuple[str, ...]] = {
     "wqkv": ("qkv_proj",),  # InternLM2

@@ -17,7 +17,12 @@ from hypothesis import strategies as st
 from fairmfu.cli import main
 from fairmfu.ingest.core.data_files import read_data_file
 from fairmfu.ingest.extract.log_tables import read_log_tables
-from fairmfu.metrics.formula.flops import forward_flops_per_token, operators
+from fairmfu.metrics.formula.flops import (
+    Trainable,
+    adapter_params,
+    forward_flops_per_token,
+    operators,
+)
 from fairmfu.metrics.formula.model_shapes import (
     Attention,
     Config,
@@ -582,6 +587,10 @@ def test_a_loop_multiplies_work_and_no_parameters(layers: int, loops: int) -> No
     more = forward_flops_per_token(operators(looped, 8)) - forward_flops_per_token(
         operators(once, 8)
     )
+    lora = Trainable(kind="lora", lora_rank=4, lora_targets=("all-linear",))
+    adapters = [operators(shape, 8, trainable=lora)[-1].forward for shape in (once, looped)]
+    assert adapters[1] * (layers + 2) == adapters[0] * (layers * loops + 2)
+    assert adapter_params(looped, lora) == adapter_params(once, lora)
     one = from_hugging_face({**dory, "n_recurrent_loops": 2})
     each = forward_flops_per_token(operators(one, 8)) - forward_flops_per_token(operators(once, 8))
     assert more == (loops - 1) * each
