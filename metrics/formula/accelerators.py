@@ -18,6 +18,8 @@ Errors:
 
     UnknownAcceleratorError (LookupError)
     OverlayError (ValueError)
+
+`messages.py` has their kinds.
 """
 
 from __future__ import annotations
@@ -32,9 +34,10 @@ from functools import cache
 from typing import Any, Literal, cast, get_args
 
 from fairmfu.ingest.core.data_files import read_data_file
-from fairmfu.ingest.core.errors import FairmfuError
 
+from . import messages
 from .flops import Dtype
+from .messages import OverlayError, UnknownAcceleratorError
 
 __all__ = [
     "Accelerator",
@@ -74,28 +77,6 @@ class Accelerator:
     names: tuple[str, ...] = ()
 
 
-class UnknownAcceleratorError(FairmfuError, LookupError):
-    """No accelerator has this name.
-
-    name: the name as given
-    nearest: known names similar to the name, nearest first; none of them was used
-    """
-
-    def __init__(self, name: str, nearest: list[str]) -> None:
-        self.name = name
-        self.nearest = nearest
-        hint = f" Nearest known: {', '.join(nearest)}." if nearest else ""
-        super().__init__(
-            f"The accelerator {name!r} is unknown, and its peak is never guessed.{hint}"
-            " Fix: give its dense FLOP/s, such as peak_flops=989.4e12, or an accelerator=NAME of"
-            " `fairmfu accelerators`."
-        )
-
-
-class OverlayError(FairmfuError, ValueError):
-    """Invalid row of accelerators, mostly of a user's file; names the row and the key."""
-
-
 def find_accelerator(name: str, overlay: Sequence[Accelerator] = ()) -> Accelerator:
     """Return the accelerator with this name, as a framework prints or a user types it.
 
@@ -113,7 +94,14 @@ def find_accelerator(name: str, overlay: Sequence[Accelerator] = ()) -> Accelera
     names = {key: table_names[row] for key, row in rows.items()}
     names |= {key: accelerator.name for key, accelerator in overlaid.items()}
     near = difflib.get_close_matches(wanted, names, n=3)
-    raise UnknownAcceleratorError(name, list(dict.fromkeys(names[key] for key in near)))
+    raise _unknown(name, list(dict.fromkeys(names[key] for key in near)))
+
+
+def _unknown(name: str, nearest: list[str]) -> UnknownAcceleratorError:
+    hint = f" Nearest known: {', '.join(nearest)}." if nearest else ""
+    error = messages.UNKNOWN_ACCELERATOR(name=name, hint=hint)
+    error.name, error.nearest = name, nearest
+    return error
 
 
 def peak_source(accelerator: Accelerator, dtypes: Iterable[Dtype]) -> str | None:
@@ -250,18 +238,16 @@ def load_overlay(text: str) -> tuple[Accelerator, ...]:
         document = tomllib.loads(text)
         repr(document)  # raises on a number too long for any message
     except (ValueError, RecursionError) as error:
-        raise OverlayError(f"The accelerators file is no TOML: {error}.") from None
+        raise messages.ACCELERATORS_NOT_TOML(error=error) from None
     _only(document, ("accelerator",), "the accelerators file")
     rows = document.get("accelerator")
     if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
-        raise OverlayError(
-            "The accelerators file has no [[accelerator]] table. Fix: add one for each accelerator."
-        )
+        raise messages.NO_ACCELERATOR_TABLE()  # noqa: RSE102 - a kind
     overlay = tuple(_accelerator(row, number) for number, row in enumerate(rows, start=1))
     seen: dict[str, Accelerator] = {}
     for name, row in _named(overlay):
         if seen.setdefault(name, row) is not row:
-            raise OverlayError(f"{row.name} and {seen[name].name} have the name {name!r} both.")
+            raise messages.ACCELERATOR_NAME_TAKEN(name=row.name, other=seen[name].name, shared=name)
     return overlay
 
 
@@ -270,10 +256,14 @@ def _accelerator(row: _Row, number: int) -> Accelerator:
     _only(row, _KEYS, where)
     confidence = row.get("confidence", "medium")
     if confidence not in get_args(Confidence):
-        raise OverlayError(f"{where}: confidence is {confidence!r}: high, medium or low.")
+        raise messages.ACCELERATOR_KEY_MALFORMED(
+            where=where, key="confidence", value=confidence, wanted="high, medium or low"
+        )
     names = row.get("names", [])
     if not isinstance(names, list) or not all(isinstance(n, str) and n for n in names):
-        raise OverlayError(f"{where}: names is {names!r}, not a list of names.")
+        raise messages.ACCELERATOR_KEY_MALFORMED(
+            where=where, key="names", value=names, wanted="a list of names"
+        )
     return Accelerator(
         name=_text(row, "name", where),
         unit=_text(row, "unit", where),
@@ -287,25 +277,27 @@ def _accelerator(row: _Row, number: int) -> Accelerator:
 
 def _peaks(peaks: object, where: str) -> Mapping[Dtype, float]:
     if not isinstance(peaks, dict) or not peaks:
-        raise OverlayError(f"{where} needs peaks, as {{ bf16 = 989.4e12 }}: dense FLOP/s.")
+        raise messages.ACCELERATOR_KEY_MISSING(
+            where=where, key="peaks", example="peaks = { bf16 = 989.4e12 }, in dense FLOP/s"
+        )
     _only(peaks, _DTYPES, f"peaks of {where}")
     for dtype, peak in peaks.items():
         if isinstance(peak, bool) or not isinstance(peak, int | float) or peak != peak:  # noqa: PLR0124
-            raise OverlayError(f"{where}: the peak of {dtype} is {peak!r}, not a number.")
+            raise messages.ACCELERATOR_KEY_MALFORMED(
+                where=f"peaks of {where}", key=dtype, value=peak, wanted="a number"
+            )
         said = float("inf") if peak > _MOST_PEAK else peak  # a larger integer may not fit a float
         if not _LEAST_PEAK <= peak <= _MOST_PEAK:
-            raise OverlayError(
-                f"{where}: the peak of {dtype} is {said:g} FLOP/s, which no accelerator has; peaks"
-                " are in FLOP/s, so 989.4 TFLOP/s is 989.4e12."
-            )
+            raise messages.IMPOSSIBLE_PEAK(where=where, precision=dtype, peak=said)
     return {dtype: float(peaks[dtype]) for dtype in _DTYPES if dtype in peaks}
 
 
 def _text(row: Mapping[str, object], key: str, where: str) -> str:
     value = row.get(key)
+    if value is None:
+        raise messages.ACCELERATOR_KEY_MISSING(where=where, key=key, example=f'{key} = "…"')
     if not isinstance(value, str) or not value.strip():
-        said = "is missing" if value is None else f"is {value!r}, not a text"
-        raise OverlayError(f"{where}: {key!r} {said}.")
+        raise messages.ACCELERATOR_KEY_MALFORMED(where=where, key=key, value=value, wanted="a text")
     return value
 
 
@@ -314,4 +306,5 @@ def _only(values: Mapping[str, object], allowed_keys: Sequence[str], where: str)
         if key not in allowed_keys:
             near = difflib.get_close_matches(key, allowed_keys, n=1)
             hint = f" Did you mean {near[0]!r}?" if near else ""
-            raise OverlayError(f"{where} has {key!r}, none of {', '.join(allowed_keys)}.{hint}")
+            keys = ", ".join(allowed_keys)
+            raise messages.ACCELERATOR_KEY_UNKNOWN(where=where, key=key, hint=hint, keys=keys)

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Final
 
+from . import messages
 from .flops import attended_pairs, convolution_name, forward_flops_per_token, operators
 from .model_shapes import (
     Attention,
@@ -418,7 +419,7 @@ def kv_cache_bytes_per_token(shape: ModelShape, *, bytes_per_value: float) -> fl
     context. Raises ValueError for zero or negative bytes.
     """
     if bytes_per_value <= 0:
-        raise ValueError(f"A cache holds bytes: {bytes_per_value=}.")
+        raise messages.IMPOSSIBLE_VALUE_SIZE(bytes_per_value=bytes_per_value)
     values = sum(
         group.count * group.passes * _cached_values(mixer)
         for group in shape.layers

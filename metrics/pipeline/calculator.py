@@ -18,6 +18,7 @@ from ..formula.model_shapes import ModelShape, find_model, from_hugging_face
 from ..formula.parameter_counts import kv_cache_bytes_per_token, modules, uncounted
 from ..formula.precision import operator_formats
 from ..formula.vision import VisionTower
+from . import messages
 
 Phase = Literal["train", "prefill", "decode"]
 
@@ -68,24 +69,21 @@ class Question:
 
     def __post_init__(self) -> None:
         if self.tgs is not None and self.mfu is not None:
-            raise ValueError("Give only one of --tgs and --mfu: each follows from the other.")
+            raise messages.TWO_SPEEDS()  # noqa: RSE102 - a kind
         if (self.tgs is not None or self.mfu is not None) and self.accelerator is None:
-            raise ValueError("MFU needs a peak: give --accelerator.")
+            raise messages.SPEED_WITHOUT_PEAK()  # noqa: RSE102 - a kind
         if self.tokens is not None and (self.gpus is None or (self.tgs or self.mfu) is None):
-            raise ValueError("A training time needs --gpus, and --tgs or --mfu.")
+            raise messages.TIME_WITHOUT_SPEED()  # noqa: RSE102 - a kind
         if self.tower is None and self.images:
-            raise ValueError(f"{self.shape.name} has no vision tower: omit --image.")
+            raise messages.NO_VISION_TOWER(model=self.shape.name)
         if self.tower is not None and not self.images:
-            raise ValueError(
-                f"{self.shape.name} has a vision tower: give --image HEIGHTxWIDTH for each image "
-                "of a sequence, or only the text_config as the model."
-            )
+            raise messages.IMAGES_MISSING(model=self.shape.name)
         if self.tower is not None and (self.phase != "train" or self.trainable or self.recompute):
-            raise ValueError("With images, only full training without checkpointing is covered.")
+            raise messages.IMAGES_WITHOUT_FULL_TRAINING()  # noqa: RSE102 - a kind
         if self.phase != "train" and (self.tgs or self.mfu or self.tokens or self.trainable):
-            raise ValueError("Rates, times and adapters need training: omit --phase.")
+            raise messages.INFERENCE_WITH_RATE()  # noqa: RSE102 - a kind
         if self.phase != "train" and self.shape.mtp_modules:
-            raise ValueError("Only training uses multi-token prediction modules: omit --phase.")
+            raise messages.INFERENCE_WITH_MTP()  # noqa: RSE102 - a kind
 
 
 def ask(  # noqa: PLR0913 - inputs of the question
@@ -151,7 +149,7 @@ def parse_amount(text: str) -> float:
     """Parse an amount: `1T`, `300B`, `15e12` or `2000`. Raises ValueError."""
     match = re.fullmatch(r"([\d.]+(?:[eE][+-]?\d+)?)\s*([KMBT]?)", text.strip())
     if match is None:
-        raise ValueError(f"{text!r} is no amount: write 1T, 300B or 15e12.")
+        raise messages.NOT_AN_AMOUNT(text=text)
     return float(match[1]) * _SCALES[match[2]]
 
 
@@ -159,7 +157,7 @@ def parse_image_size(text: str) -> tuple[int, int]:
     """Parse `448x672` as height and width [pixels]. Raises ValueError."""
     match = re.fullmatch(r"(\d{1,6})x(\d{1,6})", text.strip())
     if match is None:
-        raise ValueError(f"{text!r} is no image: write HEIGHTxWIDTH, as 448x672.")
+        raise messages.NOT_AN_IMAGE_SIZE(text=text)
     return int(match[1]), int(match[2])
 
 

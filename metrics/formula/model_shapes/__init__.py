@@ -12,25 +12,26 @@ Errors:
     ShapeError (ValueError)
     ├── ImpossibleShapeError   an impossible dimension
     └── UnknownModelError      `find_model` has no model of this name
+
+Their kinds are in metrics/formula/messages.py.
 """
 
 from __future__ import annotations
 
+from ..messages import ImpossibleShapeError, ShapeError, UnknownModelError
 from .config import Config
 from .hugging_face import from_hugging_face, model_types, other_parts, text_config
 from .megatron_header import check_rank_params
-from .models import UnknownModelError, buildable_models, find_model, known_models, model_names
+from .models import buildable_models, find_model, known_models, model_names
 from .printed import from_megatron, from_torchtitan
 from .shape import (
     Attention,
     FeedForward,
-    ImpossibleShapeError,
     LayerGroup,
     LinearAttention,
     Mixer,
     MixtureOfExperts,
     ModelShape,
-    ShapeError,
     StateMixer,
     Weight,
     targeted_weights,

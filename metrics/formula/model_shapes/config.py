@@ -6,7 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from .shape import ShapeError, check_dimension
+from .. import messages
+from ..messages import ShapeError
+from .shape import check_dimension
 
 MOST: Final = 1e6
 """Largest factor of a dimension, far beyond any model's."""
@@ -36,12 +38,11 @@ class Config:
         if value is None:
             value = default
         if value is None:
-            raise ShapeError(
-                f"{self.source} lacks {' or '.join(repr(key) for key in keys)}, which the model's"
-                " shape needs. Fix: give a complete model_config=PATH/config.json"
+            raise messages.SHAPE_KEY_MISSING(
+                source=self.source, keys=" or ".join(repr(key) for key in keys)
             )
         if value < 1:
-            raise ShapeError(f"{self.source}: {keys[0]!r} must be 1 or more, not {value}.")
+            raise messages.SHAPE_KEY_TOO_SMALL(source=self.source, key=keys[0], value=value)
         return check_dimension(self.source, keys[0], value)
 
     def optional(self, *keys: str) -> int | None:
@@ -50,7 +51,7 @@ class Config:
         for key in keys:
             value = self.values.get(key)
             if isinstance(value, bool) or not isinstance(value, int | None):
-                raise ShapeError(f"{self.source}: {key!r} is {value!r}, not a whole number.")
+                raise self._malformed(key, "a whole number")
             if value is not None:
                 return check_dimension(self.source, key, value)
         return None
@@ -60,7 +61,7 @@ class Config:
         self.read_keys.add(key)
         value = self.values.get(key)
         if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < MOST:
-            raise ShapeError(f"{self.source}: {key!r} is {value!r}, not a positive factor.")
+            raise self._malformed(key, "a positive factor")
         return float(value)
 
     def flag(self, key: str, *, default: bool) -> bool:
@@ -68,7 +69,7 @@ class Config:
         self.read_keys.add(key)
         value = self.values.get(key)
         if not isinstance(value, bool | None):
-            raise ShapeError(f"{self.source}: {key!r} is {value!r}, neither true nor false.")
+            raise self._malformed(key, "true or false")
         return default if value is None else value
 
     def choice(self, key: str, *choices: str, default: str) -> str:
@@ -76,7 +77,7 @@ class Config:
         self.read_keys.add(key)
         value = self.values.get(key) or default
         if value not in choices:
-            raise ShapeError(f"{self.source}: {key!r} is {value!r}, none of {', '.join(choices)}.")
+            raise self._malformed(key, " or ".join(choices))
         return str(value)
 
     def items(self, key: str) -> list[object]:
@@ -84,7 +85,7 @@ class Config:
         self.read_keys.add(key)
         value = self.values.get(key) or []
         if not isinstance(value, list | tuple):
-            raise ShapeError(f"{self.source}: {key!r} is {value!r}, not a list.")
+            raise self._malformed(key, "a list")
         return list(value)
 
     def layer_numbers(self, key: str) -> set[int]:
@@ -92,5 +93,10 @@ class Config:
         places = self.items(key)
         for place in places:
             if isinstance(place, bool) or not isinstance(place, int):
-                raise ShapeError(f"{self.source}: {key!r} holds {place!r}, not a whole number.")
+                raise self._malformed(key, "a list of whole numbers")
         return {place for place in places if isinstance(place, int)}
+
+    def _malformed(self, key: str, wanted: str) -> ShapeError:
+        return messages.SHAPE_KEY_MALFORMED(
+            source=self.source, key=key, value=self.values.get(key), wanted=wanted
+        )

@@ -7,13 +7,14 @@ goes through the layers one by one, so that each may differ (`layer_types`, `mlp
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Final, Literal, cast
 
 from fairmfu.ingest.core.data_files import read_data_file
 
+from .. import messages
 from .config import Config
 from .shape import (
     Attention,
@@ -22,7 +23,6 @@ from .shape import (
     Mixer,
     MixtureOfExperts,
     ModelShape,
-    ShapeError,
     Weight,
     counted_layers,
     head_width,
@@ -170,10 +170,7 @@ def common_config(config: Config, decoder: Decoder) -> Config:
     renamed = {decoder.names.get(key, key): value for key, value in given.items()}
     for key in decoder.required:
         if key not in given:
-            raise ShapeError(
-                f"{config.source} lacks {key!r}, which names what each layer has. Fix: give a"
-                " complete model_config=PATH/config.json"
-            )
+            raise messages.SHAPE_KEY_MISSING(source=config.source, keys=repr(key))
     config = config.with_values({**decoder.defaults, **renamed})
     return decoder.change_config(config) if decoder.change_config else config
 
@@ -244,12 +241,16 @@ def config_of_layer(config: Config, decoder: Decoder, index: int) -> Config:
     config.read_keys.add("per_layer_config")
     layers = config.values.get("per_layer_config") or {}
     if not isinstance(layers, Mapping):
-        raise ShapeError(f"{config.source}: 'per_layer_config' is {layers!r}, not a mapping.")
+        raise messages.SHAPE_KEY_MALFORMED(
+            source=config.source, key="per_layer_config", value=layers, wanted="a mapping"
+        )
     values: object = next(
         (v for key, v in layers.items() if str(key).isdigit() and int(key) == index), {}
     )
     if not isinstance(values, Mapping):
-        raise ShapeError(f"{config.source}: 'per_layer_config' has {values!r} for a layer.")
+        raise messages.SHAPE_KEY_MALFORMED(
+            source=config.source, key="per_layer_config", value=values, wanted="keys of a layer"
+        )
     config.read_keys.update(decoder.per_layer)
     lists = {
         key: items[index]
@@ -283,13 +284,21 @@ def mixer_kinds(config: Config, decoder: Decoder) -> list[str]:
     config.read_keys.update(_PATTERN_KEYS)
     if decoder.mixers:
         config.read_keys.update(_STATE_KEYS)
-    unknown = sorted(set(kinds) - _ATTENTIONS - set(decoder.mixers))
-    if unknown or len(kinds) != count:
-        raise ShapeError(
-            f"{config.source}: layer_types has {len(kinds)} entries for {count} layers; kinds"
-            f" unknown to the formula: {', '.join(unknown) or 'none'}."
-        )
+    known = {*_ATTENTIONS, *decoder.mixers}
+    check_layers(config, "layer_types", kinds, known=known, count=count)
     return kinds
+
+
+def check_layers(
+    config: Config, key: str, kinds: Sequence[str], *, known: Collection[str], count: int
+) -> None:
+    """Raise ShapeError for a kind of layer outside the formula, or a list of another length."""
+    if unknown := sorted(set(kinds) - set(known)):
+        raise messages.UNKNOWN_LAYER_KIND(source=config.source, key=key, kinds=", ".join(unknown))
+    if len(kinds) != count:
+        raise messages.LAYER_COUNT_DIFFERS(
+            source=config.source, key=key, entries=len(kinds), layers=count
+        )
 
 
 def _kinds_by_pattern(config: Config, decoder: Decoder, count: int) -> list[str]:
@@ -298,10 +307,7 @@ def _kinds_by_pattern(config: Config, decoder: Decoder, count: int) -> list[str]
     hybrid = bool(decoder.mixers) and "full_attention" not in decoder.mixers
     window = decoder.windowed is True and config.optional("sliding_window") is not None
     if hybrid or (window and decoder.full_every is None):
-        raise ShapeError(
-            f"{config.source} lacks 'layer_types', the kind of each layer. Fix: give a complete"
-            " model_config=PATH/config.json"
-        )
+        raise messages.SHAPE_KEY_MISSING(source=config.source, keys="'layer_types'")
     if decoder.full_every is None or not window:
         return ["full_attention"] * count
     key, default = decoder.full_every
@@ -325,10 +331,8 @@ def sparse_layers(config: Config, count: int, *, named: bool) -> list[bool]:
     layers with experts, one of these keys must be there.
     """
     if named and all(config.values.get(key) is None for key in _SPARSE_KEYS):
-        raise ShapeError(
-            f"{config.source} lacks 'mlp_layer_types' or 'first_k_dense_replace', which name the"
-            " layers with experts. Fix: give a complete model_config=PATH/config.json"
-        )
+        keys = "'mlp_layer_types' or 'first_k_dense_replace'"
+        raise messages.SHAPE_KEY_MISSING(source=config.source, keys=keys)
     dense = config.layer_numbers("mlp_only_layers")
     first = config.optional("first_k_dense_replace") or 0
     freq = config.number("moe_layer_freq", default=1)
@@ -339,12 +343,8 @@ def sparse_layers(config: Config, count: int, *, named: bool) -> list[bool]:
             i >= first and i % freq == 0 and (i + 1) % step == 0 and i not in dense
             for i in range(count)
         ]
-    unknown = sorted(set(map(str, kinds)) - {"dense", "sparse", "moe", "hash_moe"})
-    if unknown or len(kinds) != count:
-        raise ShapeError(
-            f"{config.source}: mlp_layer_types has {len(kinds)} entries for {count} layers; kinds"
-            f" unknown to the formula: {', '.join(unknown) or 'none'}."
-        )
+    known = {"dense", "sparse", "moe", "hash_moe"}
+    check_layers(config, "mlp_layer_types", list(map(str, kinds)), known=known, count=count)
     return [kind != "dense" for kind in kinds]
 
 
@@ -384,7 +384,7 @@ def _window(config: Config, decoder: Decoder, kind: str) -> int | None:
     if decoder.windowed == "all":
         return window
     if kind == "sliding_attention" and window is None:
-        raise ShapeError(f"{config.source}: layer_types needs 'sliding_window', which is missing.")
+        raise messages.SHAPE_KEY_MISSING(source=config.source, keys="'sliding_window'")
     return window if kind == "sliding_attention" else None
 
 
@@ -495,10 +495,9 @@ def check_activation(config: Config, *, gated: bool, others: Sequence[str] = ())
         if given is None or value in others:
             continue
         if value in _PLAIN_ACTIVATIONS if gated else "glu" in value:
-            raise ShapeError(
-                f"{config.source} has {key!r} = {value[:40]}, which contradicts the"
-                f" {'gated' if gated else 'plain'} feed-forward block of this model_type. Fix:"
-                " give the model_type of the model that was trained."
+            block = "gated" if gated else "plain"
+            raise messages.ACTIVATION_CONTRADICTS(
+                source=config.source, key=key, value=value[:40], block=block
             )
 
 

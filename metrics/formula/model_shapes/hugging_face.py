@@ -10,6 +10,8 @@ from dataclasses import replace
 from functools import cache
 from typing import Final, Literal
 
+from .. import messages
+from ..messages import ShapeError
 from .config import Config
 from .decoder import check_activation, read_decoder
 from .decoder_types import DECODERS
@@ -22,7 +24,6 @@ from .shape import (
     Mixer,
     MixtureOfExperts,
     ModelShape,
-    ShapeError,
     grouped_layers,
     grouped_query,
     head_width,
@@ -40,26 +41,18 @@ def from_hugging_face(config: Mapping[str, object]) -> ModelShape:
     without lm_head, and for a model with another part besides text and vision.
     """
     if headless := [one for one in _architectures(config) if NO_LM_HEAD_CLASS.search(one)]:
-        raise ShapeError(
-            f"No MFU: {headless[0]} has another head than lm_head, with unknown FLOPs."
-        )
+        raise messages.OTHER_HEAD(architecture=headless[0])
     if kind := other_kind(config):
-        raise ShapeError(
-            f"No MFU: {config.get('model_type')} {kind}, and the formula is for causal decoders"
-            " over their tokens alone."
-        )
+        raise messages.NO_DECODER(model=config.get("model_type"), kind_of_model=kind)
     inner = text_config(config)
     if inner is not config:
         if parts := other_parts(config):
-            raise ShapeError(
-                f"{config.get('_name_or_path') or config.get('model_type')} has a part"
-                f" {parts[0]!r} with unknown FLOPs. Fix: if the run trains on text alone, give the"
-                " text_config as model_config"
-            )
+            name = config.get("_name_or_path") or config.get("model_type")
+            raise messages.OTHER_PART(model=name, part=parts[0])
         return from_hugging_face(inner)
     model_type = config.get("model_type")
     if not isinstance(model_type, str):
-        raise ShapeError(f"model_type {model_type!r} is unknown. Fix: give a complete config.json.")
+        raise messages.UNKNOWN_MODEL_TYPE(model_type=model_type, hint="")
     given = Config(config, f"The {model_type} config")
     shape = _reader(model_type)(given)
     _refuse_unread(given)
@@ -80,11 +73,7 @@ def _reader(model_type: str) -> Callable[[Config], ModelShape]:
         return _HUGGING_FACE[model_type]
     nearest = difflib.get_close_matches(model_type, model_types(), n=3)
     hint = f" Nearest known: {', '.join(nearest)}." if nearest else ""
-    raise ShapeError(
-        f"model_type {model_type!r} is unknown, and the layers of another type may differ.{hint}"
-        " Fix: give a config.json with one of the model types in docs/reference/models.md, if the"
-        " model is one of them under another name."
-    )
+    raise messages.UNKNOWN_MODEL_TYPE(model_type=model_type, hint=hint)
 
 
 def _refuse_contradictions(config: Config, shape: ModelShape) -> None:
@@ -100,10 +89,7 @@ def _refuse_contradictions(config: Config, shape: ModelShape) -> None:
         if model_type in DECODERS and name in DECODERS[model_type].classes:
             continue
         if not _is_same_work(config, str(other), shape):
-            raise ShapeError(
-                f"{config.source} names the class {name}, and the formula reads other layers from"
-                f" a config of {other}. Fix: correct model_type or architectures."
-            )
+            raise messages.CLASS_CONTRADICTS(source=config.source, architecture=name, other=other)
     blocks = [block for group in shape.layers for _, block, _ in group.feed_forwards()]
     if blocks:
         others = DECODERS[model_type].activations if model_type in DECODERS else ()
@@ -195,10 +181,8 @@ def _refuse_unread(config: Config) -> None:
         values.pop("sliding_window", None)
     for key in sorted(SHAPE_KEYS & values.keys() - config.read_keys):
         if not _none_of_it(config, key, values[key]):
-            raise ShapeError(
-                f"{config.source} has {key!r} = {str(values[key])[:60]}, which is unknown"
-                " for this model_type and may change FLOPs. Fix: if the training code ignores it,"
-                " give a config without it."
+            raise messages.SHAPE_KEY_UNREAD(
+                source=config.source, key=key, value=str(values[key])[:60]
             )
 
 
@@ -287,11 +271,11 @@ def _layer_kinds(
     types = [str(kind) for kind in config.items(key)]
     if not types:
         return [default(layer) for layer in range(count)]
-    unknown = sorted(set(types) - set(known))
-    if unknown or len(types) != count:
-        raise ShapeError(
-            f"{config.source}: {key} has {len(types)} entries for {count} layers; kinds unknown to"
-            f" the formula: {', '.join(unknown) or 'none'}."
+    if unknown := sorted(set(types) - set(known)):
+        raise messages.UNKNOWN_LAYER_KIND(source=config.source, key=key, kinds=", ".join(unknown))
+    if len(types) != count:
+        raise messages.LAYER_COUNT_DIFFERS(
+            source=config.source, key=key, entries=len(types), layers=count
         )
     return types
 
@@ -307,7 +291,7 @@ def _windows(
         "sliding_attention",
     )
     if config.items("layer_types") and "sliding_attention" in types and window is None:
-        raise ShapeError(f"{config.source}: layer_types needs 'sliding_window', which is missing.")
+        raise messages.SHAPE_KEY_MISSING(source=config.source, keys="'sliding_window'")
     return [window if kind == "sliding_attention" else None for kind in types]
 
 
@@ -498,7 +482,7 @@ def _leading_dense(
     step = config.number("moe_layer_freq", default=1)
     dense = config.optional("first_k_dense_replace")
     if dense is None:
-        raise ShapeError(f"{config.source} lacks 'first_k_dense_replace'.")
+        raise messages.SHAPE_KEY_MISSING(source=config.source, keys="'first_k_dense_replace'")
     count = config.number("num_hidden_layers")
     sparse = [i >= dense and i % step == 0 for i in range(count)]
     ffn = None if all(sparse) else _ffn(config)
@@ -515,8 +499,8 @@ def _shared_experts(config: Config) -> MixtureOfExperts:
     code assume different numbers.
     """
     if "n_shared_experts" not in config.values:
-        raise ShapeError(
-            f"{config.source} lacks 'n_shared_experts'. Fix: add it, a number, or null for none."
+        raise messages.SHAPE_KEY_OMITTED(
+            source=config.source, key="n_shared_experts", meaning="none"
         )
     width = config.number("moe_intermediate_size")
     shared = config.optional("n_shared_experts") or 0
@@ -559,9 +543,8 @@ def _query_rank(config: Config) -> int | None:
     A null q_lora_rank means a full projection; an absent key is an omission.
     """
     if "q_lora_rank" not in config.values:
-        raise ShapeError(
-            f"{config.source} lacks 'q_lora_rank'. Fix: add it, a number, or null for a full query"
-            " projection."
+        raise messages.SHAPE_KEY_OMITTED(
+            source=config.source, key="q_lora_rank", meaning="a full query projection"
         )
     return config.optional("q_lora_rank")
 
@@ -621,7 +604,7 @@ def _linear_attention_config(config: Config) -> Config:
     if layers is None and config.items("layer_types"):
         layers = {name: config.values.get(key) for key, name in _LINEAR_NAMES.items()}
     if not isinstance(layers, Mapping):
-        raise ShapeError(f"{config.source} lacks 'linear_attn_config'.")
+        raise messages.SHAPE_KEY_MISSING(source=config.source, keys="'linear_attn_config'")
     return Config(layers, f"linear_attn_config of {config.source}")
 
 
@@ -738,8 +721,7 @@ def _smollm3(config: Config) -> ModelShape:
 
     Windows, where switched on, are in the layers without rotary embedding.
     """
-    if config.flag("use_sliding_window", default=False):
-        raise ShapeError(f"{config.source}: the formula does not cover 'use_sliding_window'.")
+    _without(config, "use_sliding_window")
     values = {"tie_word_embeddings": True, "num_key_value_heads": 4, **config.values}
     return _llama(config.with_values(values))
 
@@ -777,9 +759,10 @@ def _llama4(config: Config) -> ModelShape:
 def _chunked_layers(config: Config) -> list[str]:
     """Return the kind of attention of each layer: chunked if rotary, else full."""
     rotary = config.items("no_rope_layers")  # 1 where a layer has one
-    if rotary and len(rotary) != config.number("num_hidden_layers"):
-        raise ShapeError(
-            f"{config.source}: 'no_rope_layers' has {len(rotary)} entries, not one each."
+    count = config.number("num_hidden_layers")
+    if rotary and len(rotary) != count:
+        raise messages.LAYER_COUNT_DIFFERS(
+            source=config.source, key="no_rope_layers", entries=len(rotary), layers=count
         )
     interval = config.number("no_rope_layer_interval", default=4)
 
@@ -903,7 +886,7 @@ def _falcon(config: Config) -> ModelShape:
 def _without(config: Config, key: str) -> None:
     """Raise ShapeError if a variant outside the formula is switched on."""
     if config.flag(key, default=False):
-        raise ShapeError(f"{config.source}: the formula does not cover {key!r} = true.")
+        raise messages.UNCOVERED_VARIANT(source=config.source, key=key)
 
 
 def _phi(config: Config) -> ModelShape:

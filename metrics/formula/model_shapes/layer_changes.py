@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from .. import messages
 from .config import Config
 from .shape import (
     Attention,
@@ -12,7 +13,6 @@ from .shape import (
     LayerGroup,
     MixtureOfExperts,
     ModelShape,
-    ShapeError,
     Weight,
 )
 from .state_mixers import mamba2
@@ -21,7 +21,9 @@ from .state_mixers import mamba2
 def attention_of(group: LayerGroup) -> Attention:
     """Return the attention of a layer; raise ShapeError without one."""
     if not isinstance(group.attention, Attention):
-        raise ShapeError("This layer has no attention.")
+        raise messages.UNKNOWN_LAYER_KIND(
+            source="A layer", key="layer_types", kinds="none with attention"
+        )
     return group.attention
 
 
@@ -34,7 +36,7 @@ def refuse(config: Config, *keys: str) -> None:
     """Raise ShapeError if a variant outside the formula is switched on."""
     for key in keys:
         if config.flag(key, default=False):
-            raise ShapeError(f"{config.source}: the formula does not cover {key!r} = true.")
+            raise messages.UNCOVERED_VARIANT(source=config.source, key=key)
 
 
 # --- attention ------------------------------------------------------------------------------
@@ -121,7 +123,7 @@ def _with_compressor(config: Config, attention: Attention) -> Attention:
     config.read_keys.add("compress_rates")
     rate = rates.get(kind) if isinstance(rates, dict) else None
     if not isinstance(rate, int) or rate < 1:
-        raise ShapeError(f"{config.source} lacks the rate of {kind} in 'compress_rates'.")
+        raise messages.SHAPE_KEY_MISSING(source=config.source, keys="'compress_rates'")
     hidden, width = config.number("hidden_size"), attention.qk_head_dim
     if kind == "heavily_compressed_attention":
         entry = (Weight("compressor_kv", hidden, width), Weight("compressor_gate", hidden, width))
@@ -256,8 +258,8 @@ def gemma4_config(config: Config) -> Config:
     """Return Gemma 4's config without bidirectional attention."""
     config.read_keys.add("use_bidirectional_attention")
     if config.values.get("use_bidirectional_attention") == "all":
-        raise ShapeError(
-            f"{config.source}: the formula does not cover 'use_bidirectional_attention' = all."
+        raise messages.UNCOVERED_ARGUMENT(
+            source=config.source, key="use_bidirectional_attention", value="all"
         )
     if config.values.get("per_layer_config") is None:
         config = _with_full_heads(config)
@@ -363,7 +365,7 @@ def nemotron_h_config(config: Config) -> Config:
     kinds = [letters.get(letter, letter) for letter in str(pattern)] if pattern else []
     kinds = [str(kind) for kind in config.items("layer_types")] or kinds
     if not kinds:
-        raise ShapeError(f"{config.source} lacks 'layers_block_type'.")
+        raise messages.SHAPE_KEY_MISSING(source=config.source, keys="'layers_block_type'")
     blocks = ["sparse" if kind == "moe" else "dense" for kind in kinds]
     return config.with_values(
         {
@@ -480,9 +482,8 @@ def longcat_layer(config: Config, group: LayerGroup) -> LayerGroup:
     if moe is not None and empty:
         chosen, rest = divmod(moe.experts_per_token * moe.experts, moe.experts + empty)
         if rest:
-            raise ShapeError(
-                f"{config.source}: even routing over {empty:,} empty experts gives no whole number"
-                " of experts for a token, so its FLOPs depend on the routing of the run."
+            raise messages.UNCOVERED_ARGUMENT(
+                source=config.source, key="zero_expert_num", value=empty
             )
         router = (Weight("router", config.number("hidden_size"), moe.experts + empty),)
         moe = replace(moe, experts_per_token=chosen, router=router, even=True)
@@ -569,9 +570,9 @@ def mpt_config(config: Config) -> Config:
     attention = attention if isinstance(attention, dict) else {}
     kind = attention.get("attn_type", "multihead_attention")
     if kind != "multihead_attention" or attention.get("qk_ln"):
-        raise ShapeError(f"{config.source}: the formula covers multi-head attention, not {kind}.")
+        raise messages.UNCOVERED_ARGUMENT(source=config.source, key="attn_type", value=kind)
     if not config.flag("no_bias", default=True):
-        raise ShapeError(f"{config.source}: the formula does not cover 'no_bias' = false.")
+        raise messages.UNCOVERED_ARGUMENT(source=config.source, key="no_bias", value=False)
     return config
 
 
@@ -587,7 +588,7 @@ def dbrx_config(config: Config) -> Config:
     for name in ("attn_config", "ffn_config"):
         part = config.values.get(name)
         if not isinstance(part, dict):
-            raise ShapeError(f"{config.source} lacks {name!r}.")
+            raise messages.SHAPE_KEY_MISSING(source=config.source, keys=repr(name))
         parts |= part
     names = ("ffn_hidden_size", "moe_num_experts", "moe_top_k")
     sizes = {name: parts[name] for name in names if name in parts}
@@ -657,7 +658,7 @@ def zamba_config(config: Config) -> Config:
     """Zamba: Mamba layers, some of them after a shared block (`hybrid`)."""
     kinds = config.items("layer_types")
     if not kinds:
-        raise ShapeError(f"{config.source} lacks 'layers_block_type'.")
+        raise messages.SHAPE_KEY_MISSING(source=config.source, keys="'layers_block_type'")
     return config
 
 
@@ -850,7 +851,7 @@ def zaya_layer(config: Config, group: LayerGroup) -> LayerGroup:
         Weight("conv1d", config.number("cca_time1") * head, channels),
     )
     if group.moe is None:
-        raise ShapeError(f"{config.source}: a layer of ZAYA has experts.")
+        raise messages.SHAPE_KEY_MISSING(source=config.source, keys="'num_experts'")
     routes = (
         Weight("router", hidden, router),
         Weight("router", router, router),
