@@ -198,7 +198,7 @@ NO_DECODER: Final = ErrorKind(
 CLASS_CONTRADICTS: Final = ErrorKind(
     "class-contradicts-type",
     "{source} names the class {architecture}, and a config of {other} has other layers.",
-    "The architectures of a config.json name a class with other layers than its model_type.",
+    "The architectures of a config.json name a class with other layers.",
     ShapeError,
     fix="correct model_type or architectures",
 )

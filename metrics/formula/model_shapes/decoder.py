@@ -284,16 +284,16 @@ def mixer_kinds(config: Config, decoder: Decoder) -> list[str]:
     config.read_keys.update(_PATTERN_KEYS)
     if decoder.mixers:
         config.read_keys.update(_STATE_KEYS)
-    known = {*_ATTENTIONS, *decoder.mixers}
-    check_layers(config, "layer_types", kinds, known=known, count=count)
+    allowed = {*_ATTENTIONS, *decoder.mixers}
+    check_layers(config, "layer_types", kinds, allowed=allowed, count=count)
     return kinds
 
 
 def check_layers(
-    config: Config, key: str, kinds: Sequence[str], *, known: Collection[str], count: int
+    config: Config, key: str, kinds: Sequence[str], *, allowed: Collection[str], count: int
 ) -> None:
-    """Raise ShapeError for a kind of layer outside the formula, or a list of another length."""
-    if unknown := sorted(set(kinds) - set(known)):
+    """Raise ShapeError for an unknown kind of layer, or a wrong number of layers."""
+    if unknown := sorted(set(kinds) - set(allowed)):
         raise messages.UNKNOWN_LAYER_KIND(source=config.source, key=key, kinds=", ".join(unknown))
     if len(kinds) != count:
         raise messages.LAYER_COUNT_DIFFERS(
@@ -343,8 +343,8 @@ def sparse_layers(config: Config, count: int, *, named: bool) -> list[bool]:
             i >= first and i % freq == 0 and (i + 1) % step == 0 and i not in dense
             for i in range(count)
         ]
-    known = {"dense", "sparse", "moe", "hash_moe"}
-    check_layers(config, "mlp_layer_types", list(map(str, kinds)), known=known, count=count)
+    allowed = {"dense", "sparse", "moe", "hash_moe"}
+    check_layers(config, "mlp_layer_types", list(map(str, kinds)), allowed=allowed, count=count)
     return [kind != "dense" for kind in kinds]
 
 
