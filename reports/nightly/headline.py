@@ -67,7 +67,9 @@ def headline(digest: NightDigest, style: Style = PLAIN_STYLE) -> Verdict:
     says = _worst(digest, found, style)
     better = of_kinds(found, FASTER)
     loud = bool(of_kinds(found, *LOUD))
+    setups = _setups(of_kinds(found, SETUP), style)
     if not loud:
+        says += [setups] if setups else []
         news = _improved(better, digest.night.at, style) if better else _no_news(digest)
         says.append(news)
     notes = [
@@ -76,7 +78,7 @@ def headline(digest: NightDigest, style: Style = PLAIN_STYLE) -> Verdict:
         _others(digest, better if loud else []),
         _retried(of_kinds(found, RETRIED), style),
         _ran_again(digest, style),
-        _setups(of_kinds(found, SETUP), style),
+        setups if loud else "",
         _watched(of_kinds(found, BETTER_LOSS), style),
         _suspects(digest, found, style),
         _not_read(of_kinds(found, UNREAD), style),

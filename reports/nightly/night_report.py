@@ -449,7 +449,7 @@ def change_causes(change: Row) -> str:
 
 
 def change_clause(change: NightChange, now: datetime, style: Style = PLAIN_STYLE) -> str:
-    """Return one change in a clause, and a sentence with its causes, without a full stop."""
+    """Return one change in a clause, and its causes in a sentence; no full stop."""
     since = f" since {format_day(change['at'], now)}" if change["at"] is not None else ""
     return (
         f"{style.name(change)} is {change_size(change, style)}{since}"

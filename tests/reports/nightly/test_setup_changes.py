@@ -15,6 +15,7 @@ from fairmfu.reports.nightly.setup_changes import setup_clause
 from tests.support.series import metrics, runs
 from tests.support.told_nights import a_night, a_series
 
+HELD = a_series("xtuner", nights=60, steps=((40, 0.9),), baseline=0.9)
 VERSIONS = {
     "framework_version": ("0.2.2", "0.3.0", "version 0.2.2 -> 0.3.0"),
     "torch": ("2.9.0", "2.10.0", "PyTorch 2.9.0 -> 2.10.0"),
@@ -46,9 +47,13 @@ def test_the_speed_stands_beside_what_changed(ratio: Any, spread: Any, told: str
 def test_a_night_on_which_software_changed_says_so_in_one_line() -> None:
     quiet = a_series(nights=60, upgrades=((0, "PyTorch 2.9.0 -> 2.10.0"),), noise=0.0)
     quiet["series"][0]["spread"] = 0.005
-    notes = headline(build_digest(a_night(quiet))).notes
-    (line,) = [note for note in notes if note.startswith("Set-up changed tonight: ")]
-    assert line.endswith("(PyTorch 2.9.0 -> 2.10.0; same speed).")
+    told = headline(build_digest(a_night(quiet)))
+    line = "Set-up changed tonight: torchtitan, llama3-8b (PyTorch 2.9.0 -> 2.10.0; same speed)."
+    assert told.says.replace(", 8,192 tokens, 8 x H100 SXM, bf16", "").startswith(f"{line} No new")
+    assert "Set-up changed" not in " ".join(told.notes)
+    below = headline(build_digest(a_night(quiet, HELD)))
+    assert not below.says.startswith("Set-up")
+    assert "(PyTorch 2.9.0 -> 2.10.0; same speed)." in " ".join(below.notes)
 
 
 @given(st.sets(st.sampled_from(sorted(VERSIONS)), min_size=1))
