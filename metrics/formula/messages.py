@@ -94,10 +94,10 @@ TOO_FEW_EXPERTS: Final = ErrorKind(
     ShapeError,
     fix=GIVE_SHAPE,
 )
-NO_FEED_FORWARD: Final = ErrorKind(
-    "no-feed-forward",
-    "A layer has no mixer and no feed-forward block.",
-    "A Python call makes a layer without a mixer and a feed-forward block.",
+EMPTY_LAYER: Final = ErrorKind(
+    "empty-layer",
+    "A layer has neither attention nor a feed-forward block.",
+    "A layer of a model has no part.",
     ShapeError,
     fix="give attention, ffn or moe",
 )
@@ -176,7 +176,7 @@ UNKNOWN_LAYER_KIND: Final = ErrorKind(
 )
 UNCOVERED_VARIANT: Final = ErrorKind(
     "uncovered-variant",
-    "{source}: the formula does not cover {key!r} = true.",
+    "{source}: the formula does not cover {key!r} = {value}.",
     "A model's configuration switches on a variant that the formula does not cover.",
     ShapeError,
 )
@@ -210,6 +210,20 @@ ACTIVATION_CONTRADICTS: Final = ErrorKind(
     ShapeError,
     fix="give the model_type of the model that was trained",
 )
+LAYER_PART_MISSING: Final = ErrorKind(
+    "layer-part-missing",
+    "A layer has no {part}, which all layers of this model_type have.",
+    "A layer of a config.json lacks attention or experts that its model_type has.",
+    ShapeError,
+    fix=f"{GIVE_CONFIG} of the trained model",
+)
+UNEVEN_ROUTING: Final = ErrorKind(
+    "uneven-routing",
+    "{source}: the FLOPs of a token depend on the routing of the run. Even routing over {empty:,} "
+    "empty experts gives no whole number of experts.",
+    "A model has empty experts, whose share of the routing is no whole number.",
+    ShapeError,
+)
 OTHER_HEAD: Final = ErrorKind(
     "other-head",
     "No MFU: {architecture} has another head than lm_head, with unknown FLOPs.",
@@ -221,7 +235,7 @@ OTHER_PART: Final = ErrorKind(
     "{model} has a part {part!r} with unknown FLOPs.",
     "A config.json has a part besides text and vision.",
     ShapeError,
-    fix="if the run trains on text alone, give the text_config as model_config",
+    fix="if the run trains on text alone, give the text model's config as model_config",
 )
 
 # -- arguments that a framework prints -----------------------------------------------------------
@@ -450,10 +464,10 @@ TOOL_NEEDS_RECOMPUTE: Final = ErrorKind(
     "Another tool's formula depends on activation checkpointing, which is unknown.",
     ShapeError,
 )
-TOOL_WITHOUT_LINEAR_ATTENTION: Final = ErrorKind(
-    "tool-without-linear-attention",
+TOOL_WITHOUT_MIXER: Final = ErrorKind(
+    "tool-without-mixer",
     "{model} has {kinds}, which this tool does not cover.",
-    "Another tool's formula does not cover linear attention.",
+    "Another tool's formula does not cover layers without softmax attention.",
     ShapeError,
 )
 TOOL_NEEDS_CONFIG: Final = ErrorKind(

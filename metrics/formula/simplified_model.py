@@ -65,7 +65,7 @@ class SimplifiedModel(NamedTuple):
         softmax = tuple((count, a) for count, a in groups if isinstance(a, Attention))
         if len(softmax) < len(groups):
             kinds = " and ".join(self.shape.state_kinds) or "layers without attention"
-            raise messages.TOOL_WITHOUT_LINEAR_ATTENTION(model=self.shape.name, kinds=kinds)
+            raise messages.TOOL_WITHOUT_MIXER(model=self.shape.name, kinds=kinds)
         return softmax
 
     @property

@@ -249,7 +249,10 @@ def config_of_layer(config: Config, decoder: Decoder, index: int) -> Config:
     )
     if not isinstance(values, Mapping):
         raise messages.SHAPE_KEY_MALFORMED(
-            source=config.source, key="per_layer_config", value=values, wanted="keys of a layer"
+            source=f"per_layer_config of {config.source}",
+            key=str(index),
+            value=values,
+            wanted="a mapping",
         )
     config.read_keys.update(decoder.per_layer)
     lists = {

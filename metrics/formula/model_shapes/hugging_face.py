@@ -13,7 +13,7 @@ from typing import Final, Literal
 from .. import messages
 from ..messages import ShapeError
 from .config import Config
-from .decoder import check_activation, read_decoder
+from .decoder import check_activation, check_layers, read_decoder
 from .decoder_types import DECODERS
 from .other_kinds import other_kind
 from .shape import (
@@ -271,12 +271,7 @@ def _layer_kinds(
     types = [str(kind) for kind in config.items(key)]
     if not types:
         return [default(layer) for layer in range(count)]
-    if unknown := sorted(set(types) - set(known)):
-        raise messages.UNKNOWN_LAYER_KIND(source=config.source, key=key, kinds=", ".join(unknown))
-    if len(types) != count:
-        raise messages.LAYER_COUNT_DIFFERS(
-            source=config.source, key=key, entries=len(types), layers=count
-        )
+    check_layers(config, key, types, allowed=known, count=count)
     return types
 
 
@@ -886,7 +881,7 @@ def _falcon(config: Config) -> ModelShape:
 def _without(config: Config, key: str) -> None:
     """Raise ShapeError if a variant outside the formula is switched on."""
     if config.flag(key, default=False):
-        raise messages.UNCOVERED_VARIANT(source=config.source, key=key)
+        raise messages.UNCOVERED_VARIANT(source=config.source, key=key, value="true")
 
 
 def _phi(config: Config) -> ModelShape:

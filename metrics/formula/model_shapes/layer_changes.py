@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from .. import messages
+from ..messages import ShapeError
 from .config import Config
 from .shape import (
     Attention,
@@ -21,9 +22,7 @@ from .state_mixers import mamba2
 def attention_of(group: LayerGroup) -> Attention:
     """Return the attention of a layer; raise ShapeError without one."""
     if not isinstance(group.attention, Attention):
-        raise messages.UNKNOWN_LAYER_KIND(
-            source="A layer", key="layer_types", kinds="none with attention"
-        )
+        raise messages.LAYER_PART_MISSING(part="attention")
     return group.attention
 
 
@@ -36,7 +35,11 @@ def refuse(config: Config, *keys: str) -> None:
     """Raise ShapeError if a variant outside the formula is switched on."""
     for key in keys:
         if config.flag(key, default=False):
-            raise messages.UNCOVERED_VARIANT(source=config.source, key=key)
+            raise _uncovered(config, key, "true")
+
+
+def _uncovered(config: Config, key: str, value: str) -> ShapeError:
+    return messages.UNCOVERED_VARIANT(source=config.source, key=key, value=value)
 
 
 # --- attention ------------------------------------------------------------------------------
@@ -123,7 +126,7 @@ def _with_compressor(config: Config, attention: Attention) -> Attention:
     config.read_keys.add("compress_rates")
     rate = rates.get(kind) if isinstance(rates, dict) else None
     if not isinstance(rate, int) or rate < 1:
-        raise messages.SHAPE_KEY_MISSING(source=config.source, keys="'compress_rates'")
+        raise messages.SHAPE_KEY_MISSING(source=config.source, keys=f"{kind!r} in 'compress_rates'")
     hidden, width = config.number("hidden_size"), attention.qk_head_dim
     if kind == "heavily_compressed_attention":
         entry = (Weight("compressor_kv", hidden, width), Weight("compressor_gate", hidden, width))
@@ -258,9 +261,7 @@ def gemma4_config(config: Config) -> Config:
     """Return Gemma 4's config without bidirectional attention."""
     config.read_keys.add("use_bidirectional_attention")
     if config.values.get("use_bidirectional_attention") == "all":
-        raise messages.UNCOVERED_ARGUMENT(
-            source=config.source, key="use_bidirectional_attention", value="all"
-        )
+        raise _uncovered(config, "use_bidirectional_attention", "all")
     if config.values.get("per_layer_config") is None:
         config = _with_full_heads(config)
     experts = config.flag("enable_moe_block", default=False)
@@ -482,9 +483,7 @@ def longcat_layer(config: Config, group: LayerGroup) -> LayerGroup:
     if moe is not None and empty:
         chosen, rest = divmod(moe.experts_per_token * moe.experts, moe.experts + empty)
         if rest:
-            raise messages.UNCOVERED_ARGUMENT(
-                source=config.source, key="zero_expert_num", value=empty
-            )
+            raise messages.UNEVEN_ROUTING(source=config.source, empty=empty)
         router = (Weight("router", config.number("hidden_size"), moe.experts + empty),)
         moe = replace(moe, experts_per_token=chosen, router=router, even=True)
     hidden = config.number("hidden_size")
@@ -569,10 +568,12 @@ def mpt_config(config: Config) -> Config:
     attention = config.values.get("attn_config")
     attention = attention if isinstance(attention, dict) else {}
     kind = attention.get("attn_type", "multihead_attention")
-    if kind != "multihead_attention" or attention.get("qk_ln"):
-        raise messages.UNCOVERED_ARGUMENT(source=config.source, key="attn_type", value=kind)
+    if kind != "multihead_attention":
+        raise _uncovered(config, "attn_type", str(kind)[:40])
+    if attention.get("qk_ln"):
+        raise _uncovered(config, "qk_ln", "true")
     if not config.flag("no_bias", default=True):
-        raise messages.UNCOVERED_ARGUMENT(source=config.source, key="no_bias", value=False)
+        raise _uncovered(config, "no_bias", "false")
     return config
 
 
@@ -851,7 +852,7 @@ def zaya_layer(config: Config, group: LayerGroup) -> LayerGroup:
         Weight("conv1d", config.number("cca_time1") * head, channels),
     )
     if group.moe is None:
-        raise messages.SHAPE_KEY_MISSING(source=config.source, keys="'num_experts'")
+        raise messages.LAYER_PART_MISSING(part="experts")
     routes = (
         Weight("router", hidden, router),
         Weight("router", router, router),

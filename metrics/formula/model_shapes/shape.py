@@ -416,7 +416,7 @@ class LayerGroup:
 
     def __post_init__(self) -> None:
         if self.attention is None and self.ffn is None and self.moe is None:
-            raise messages.NO_FEED_FORWARD()  # noqa: RSE102 - a kind
+            raise messages.EMPTY_LAYER()  # noqa: RSE102 - a kind
 
     @property
     def mixers(self) -> tuple[Mixer, ...]:
