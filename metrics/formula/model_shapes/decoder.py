@@ -249,8 +249,8 @@ def config_of_layer(config: Config, decoder: Decoder, index: int) -> Config:
     )
     if not isinstance(values, Mapping):
         raise messages.SHAPE_KEY_MALFORMED(
-            source=f"per_layer_config of {config.source}",
-            key=str(index),
+            source=config.source,
+            key=f"per_layer_config.{index}",
             value=values,
             wanted="a mapping",
         )

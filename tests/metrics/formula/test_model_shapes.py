@@ -43,6 +43,7 @@ from fairmfu.metrics.formula.model_shapes import (
 )
 from fairmfu.metrics.formula.model_shapes.decoder_types import DECODERS
 from fairmfu.metrics.pipeline.analysis import analyse
+from tests.metrics.formula.test_flop_counter import written_out
 from tests.support.bad_rows import assert_commands_work
 from tests.support.each_case import each_case
 from tests.support.error_kinds import of_kind
@@ -452,6 +453,36 @@ def test_a_plain_reader_refuses_a_gated_activation() -> None:
     assert from_hugging_face({**arcee, "hidden_act": "relu2"}).layer_count
     with pytest.raises(ShapeError, check=of_kind("activation-contradicts-type", "plain")):
         from_hugging_face({**arcee, "hidden_act": "swiglu"})
+
+
+@pytest.mark.parametrize(
+    ("model_type", "change", "kind", "part"),
+    [
+        ("longcat_flash", {"zero_expert_num": 7}, "uneven-routing", "over 7 empty experts"),
+        (
+            "zaya",
+            {"first_k_dense_replace": 1, "intermediate_size": 8},
+            *("layer-part-missing", "experts"),
+        ),
+        ("mpt", {"attn_config": {"attn_type": "other"}}, "uncovered-variant", "= other"),
+        ("mpt", {"attn_config": {"qk_ln": True}}, "uncovered-variant", "'qk_ln' = true"),
+        ("mpt", {"no_bias": False}, "uncovered-variant", "'no_bias' = false"),
+        ("deepseek_v4", {"compress_rates": {}}, "shape-key-missing", "'compress_rates'"),
+        ("gemma4_text", {"per_layer_config": 3}, "shape-key-malformed", "is 3, not"),
+        ("gemma4_text", {"per_layer_config": {"0": 3}}, "shape-key-malformed", "config.0' is 3"),
+        (
+            "gemma4_text",
+            {"use_bidirectional_attention": "all"},
+            *("uncovered-variant", "'use_bidirectional_attention' = all"),
+        ),
+    ],
+)
+def test_a_variant_that_its_type_lacks_is_refused_by_name(
+    model_type: str, change: dict[str, object], kind: str, part: str
+) -> None:
+    config = written_out(json.loads((COUNTED / "type_configs.json").read_text())[model_type])
+    with pytest.raises(ShapeError, check=of_kind(kind, part)):
+        from_hugging_face({**config, **change})
 
 
 def test_a_class_of_another_type_with_equal_layers_is_fine() -> None:
