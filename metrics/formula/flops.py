@@ -7,8 +7,11 @@ Matmuls only; one multiply-add is 2 FLOPs; no recomputation counts. Forward, per
                                          key/value 2d(c + rope) + 2cH(nope + v); output 2Hvd
       an output gate (Qwen3-Next)        2dHv more
     core attention                       2H(q + v) A
+    indexer projections, scores          2 per weight, 2H_i(d_i + 1) A for H_i heads of width d_i
     linear attention projections         2 per weight, convolution likewise
     linear attention state               6 d_k d_v per value head: an estimate
+    state space, convolution             2 per weight; state 6 per element: an estimate
+    other projections                    2 per weight
     ffn                                  gated 6df, plain 4df
     router                               2dE
     routed experts                       k times the FFN of the experts' width
@@ -22,7 +25,10 @@ Matmuls only; one multiply-add is 2 FLOPs; no recomputation counts. Forward, per
     c  key/value rank of MLA  rope, nope  the two parts of q under MLA
     E  experts                k  experts per token        V  vocabulary, unpadded
     T  sequence length        A  attended pairs per token, see `attended_pairs`
-    d_k, d_v  head widths of linear attention, see `linear_attention_state`
+    d_k, d_v  head widths of linear attention
+
+Sparse attention with top k keys: A as for a window of k. A layer that a token passes several
+times counts as often.
 
 Backward: a trained weight 2x its forward (input and weight gradient), a frozen weight that a
 gradient passes 1x, a weight upstream of everything trained 0x; core attention and states 2x where
@@ -48,6 +54,7 @@ from .model_shapes import (
     LinearAttention,
     MixtureOfExperts,
     ModelShape,
+    StateMixer,
     Weight,
 )
 
@@ -59,6 +66,13 @@ FORMULA_VERSION = "fairmfu-1"
 
 Dtype = Literal["fp32", "tf32", "fp16", "bf16", "fp8", "fp4"]
 """Precision of a matmul's computation (not the format that its result is stored in)."""
+
+CONVOLUTION = "convolution"
+"""Operator of short convolutions outside linear attention. Their kernels also compute outputs that
+are cut off, a few tokens of a sequence, so the count is an estimate."""
+
+FORWARD_ONLY = "forward-only "
+"""Start of the names of operators that pass no gradient in looped models (HRM-Text)."""
 
 Pass = Literal["forward", "input_gradient", "weight_gradient"]
 """Products of a training step: forward and recomputed forward, dX, dW."""
@@ -145,11 +159,12 @@ class Operator:
 # --- attended pairs -------------------------------------------------------------------------
 
 
-def attended_pairs(
+def attended_pairs(  # noqa: PLR0913 (the parts of a mask)
     seq_len: int,
     *,
     window: int | None = None,
     chunk: int | None = None,
+    block: int | None = None,
     causal: bool = True,
     documents: Sequence[int] | None = None,
 ) -> float:
@@ -158,6 +173,7 @@ def attended_pairs(
     seq_len: tokens of one sequence, or of one pack
     window: most keys that a query sees, itself included
     chunk: attention stays inside consecutive chunks of this many tokens
+    block: the window is kept in whole blocks of this many keys, the query's own among them
     documents: lengths of a pack's documents where a mask separates them (with several packs: all
         of them in one list); without lengths, the whole sequence is one document
 
@@ -171,6 +187,8 @@ def attended_pairs(
         raise messages.WINDOW_NOT_CAUSAL()  # noqa: RSE102 - a kind
     if not causal:
         return sum(n * n for n in lengths) / sum(lengths)
+    if window is not None and block is not None:
+        return sum(_block_pairs(n, window, block) for n in lengths) / sum(lengths)
     return sum(_chunked_pairs(n, window, chunk) for n in lengths) / sum(lengths)
 
 
@@ -188,9 +206,37 @@ def _chunked_pairs(n: int, window: int | None, chunk: int | None) -> int:
     return chunks * _causal_pairs(chunk, window) + _causal_pairs(rest, window)
 
 
+def _block_pairs(n: int, window: int, block: int) -> int:
+    """Return the pairs of queries that keep whole blocks of keys."""
+    if n <= window:
+        return _causal_pairs(n, None)
+    blocks, rest = divmod(n - window, block)
+    kept = window - block
+    own = blocks * (block * (block + 1) // 2) + rest * (rest + 1) // 2
+    return _causal_pairs(window, None) + kept * (n - window) + own
+
+
 def _causal_pairs(n: int, window: int | None) -> int:
     W = n if window is None else min(window, n)
     return W * (W + 1) // 2 + (n - W) * W
+
+
+def compressed_keys(attention: Attention, T: int, *, full: bool = False) -> float:
+    """Return the compressed keys that a query sees, per token.
+
+    Each stands for `compression` whole tokens before the query's end; at most `top_k` are chosen.
+    full: all keys of the sequence, as an eager kernel multiplies them
+    """
+    rate = attention.compression
+    if rate is None:
+        return 0
+    entries = T // rate
+    if full:
+        return entries
+    most = entries if attention.top_k is None else min(attention.top_k, entries)
+    last = T % rate + 1  # queries that see every entry
+    seen = rate * sum(min(entry, most) for entry in range(1, entries)) + last * most
+    return seen / T if entries else 0
 
 
 _Pairs: TypeAlias = "Callable[[Attention], float]"
@@ -200,29 +246,28 @@ _Pairs: TypeAlias = "Callable[[Attention], float]"
 # --- forward, one layer ---------------------------------------------------------------------
 
 
+def _products(weights: Iterable[Weight]) -> int:
+    """Return the products of one token with weights [FLOP per token]."""
+    return sum(2 * weight.rows * weight.columns * weight.per_token for weight in weights)
+
+
+def _split(name: str, weights: Iterable[Weight]) -> Iterator[tuple[str, float]]:
+    """Yield the products of weights, and of kernels over neighbouring tokens."""
+    matrices = list(weights)
+    kernels = [weight for weight in matrices if weight.name == "conv1d"]
+    if len(kernels) < len(matrices):
+        yield name, _products(weight for weight in matrices if weight.name != "conv1d")
+    if kernels:
+        yield CONVOLUTION, _products(kernels)
+
+
 def projections(d: int, attention: Attention) -> int:
-    """Return the query, key, value and output projections of a layer [FLOP per token]."""
-    H, G, q, v = (
-        attention.heads,
-        attention.kv_heads,
-        attention.qk_head_dim,
-        attention.v_head_dim,
-    )
-    if attention.kv_lora_rank is not None:
-        return _latent_projections(d, attention) + 2 * H * v * d
-    gate = 2 * d * H * v if attention.gated else 0
-    return 2 * d * (H * q + G * q + G * v) + gate + 2 * H * v * d
+    """Return the projections of a layer's attention [FLOP per token].
 
-
-def _latent_projections(d: int, attention: Attention) -> int:
-    """Return query, key and value projections of latent attention [FLOP per token].
-
-    MLA as in DeepSeek-V2, arXiv:2405.04434.
+    Query, key, value and output; MLA as in DeepSeek-V2, arXiv:2405.04434; with gates, without the
+    indexer.
     """
-    H, q, v = attention.heads, attention.qk_head_dim, attention.v_head_dim
-    c, r, rope = attention.kv_lora_rank or 0, attention.q_lora_rank, attention.rope_head_dim
-    query = 2 * d * H * q if r is None else 2 * d * r + 2 * r * H * q
-    return query + 2 * d * (c + rope) + 2 * c * H * (q - rope + v)
+    return _products(attention.weights(d)) - _products(attention.indexer)
 
 
 def core_attention(attention: Attention, A: float) -> float:
@@ -231,54 +276,80 @@ def core_attention(attention: Attention, A: float) -> float:
     A: attended pairs per token
     """
     H, q, v = attention.heads, attention.qk_head_dim, attention.v_head_dim
-    return 2 * H * (q + v) * A
+    return 2 * (H * (q + v) + attention.wide_values) * A
 
 
-def linear_attention_state(attention: LinearAttention) -> int:
+def _attention(d: int, attention: Attention, A_of: _Pairs) -> Iterator[tuple[str, float]]:
+    weights = (weight for weight in attention.weights(d) if weight not in attention.indexer)
+    yield from _split("query/key/value/output projections", weights)
+    if attention.indexer:
+        yield "indexer projections", _products(attention.indexer)
+        yield "indexer scores", 2 * attention.score_width * _scored_keys(attention, A_of)
+    yield "core attention", core_attention(attention, A_of(attention))
+
+
+def state_flops(mixer: LinearAttention | StateMixer) -> int:
     """Estimate one layer's state in recurrent form [FLOP per token].
 
-    Three products with the state per value head: the read and the write of the delta rule, and the
-    query. Together 6 d_k d_v. (Megatron counts 8.) A chunked kernel does more work, not counted
-    here.
+    Three products with the state: the read and the write of the delta rule, and the query. Together
+    6 d_k d_v per value head, and 6 per element of any other state. (Megatron counts 8.) A chunked
+    kernel does more work, not counted here.
     """
-    return 6 * attention.value_heads * attention.key_head_dim * attention.value_head_dim
+    return 6 * mixer.state_size
 
 
-def _linear_attention(d: int, attention: LinearAttention) -> Iterator[tuple[str, float]]:
-    weights = {weight.name: 2 * weight.rows * weight.columns for weight in attention.weights(d)}
-    convolution = weights.pop("conv1d")
-    yield "linear attention projections", sum(weights.values())
-    yield "linear attention convolution", convolution
-    yield "linear attention state", linear_attention_state(attention)
+def convolution_name(mixer: LinearAttention | StateMixer) -> str:
+    """Return the name of the operator of a mixer's kernel over neighbouring tokens."""
+    return mixer.kind if mixer.kind == "convolution" else f"{mixer.kind} convolution"
+
+
+def _scored_keys(attention: Attention, A_of: _Pairs) -> float:
+    """Return the keys that an indexer scores, per token: all that it may choose of."""
+    every = A_of(replace(attention, top_k=None))
+    if attention.compression is None:
+        return every
+    return every - A_of(replace(attention, top_k=None, compression=None))
+
+
+def _stateful(d: int, mixer: LinearAttention | StateMixer) -> Iterator[tuple[str, float]]:
+    """Yield the operators of a mixer with a state; one without a state is exact."""
+    weights = list(mixer.weights(d))
+    yield f"{mixer.kind} projections", _products(w for w in weights if w.name != "conv1d")
+    if any(w.name == "conv1d" for w in weights):
+        yield convolution_name(mixer), _products(w for w in weights if w.name == "conv1d")
+    if mixer.state_size:
+        yield f"{mixer.kind} state", state_flops(mixer)
 
 
 def ffn(d: int, feed_forward: FeedForward) -> int:
     """Return the work of a feed-forward block [FLOP per token]."""
     f = feed_forward.width
-    return 6 * d * f if feed_forward.gated else 4 * d * f
+    return feed_forward.copies * (6 * d * f if feed_forward.gated else 4 * d * f)
 
 
 def _experts(d: int, moe: MixtureOfExperts) -> Iterator[tuple[str, float]]:
-    E, k = moe.experts, moe.experts_per_token
-    yield "router", 2 * d * E
-    yield "routed experts", k * ffn(d, moe.expert)
+    yield "router", _products(moe.router_weights(d))
+    yield moe.name, moe.experts_per_token * ffn(moe.expert_input or d, moe.expert)
     if moe.shared is not None:
         yield "shared experts", ffn(d, moe.shared)
     if moe.shared_gates:
         yield "shared gate", 2 * d * moe.shared_gates
+    if moe.extra:
+        yield "other projections", _products(moe.extra)
 
 
 def _layer(d: int, layer: LayerGroup, A_of: _Pairs) -> Iterator[tuple[str, float]]:
-    """Yield the operators of one layer: name, forward FLOPs per token."""
-    if isinstance(layer.attention, LinearAttention):
-        yield from _linear_attention(d, layer.attention)
-    else:
-        yield "query/key/value/output projections", projections(d, layer.attention)
-        yield "core attention", core_attention(layer.attention, A_of(layer.attention))
+    """Yield the operators of one pass of a layer: name, forward FLOPs per token."""
+    for mixer in layer.mixers:
+        if isinstance(mixer, Attention):
+            yield from _attention(d, mixer, A_of)
+        else:
+            yield from _stateful(d, mixer)
     if layer.ffn is not None:
         yield "ffn", ffn(d, layer.ffn)
     if layer.moe is not None:
         yield from _experts(d, layer.moe)
+    yield from _split("other projections", layer.extra)
 
 
 # --- forward, the model ---------------------------------------------------------------------
@@ -289,13 +360,17 @@ def _attended(
 ) -> float:
     """Return A of one layer; `attended` as in `operators`."""
     if convention == "full":
-        return T
+        return T + compressed_keys(attention, T, full=True)
     masked = attended_pairs(
-        T, window=attention.window, chunk=attention.chunk, causal=attention.causal
-    )
+        T,
+        window=attention.most_keys,
+        chunk=attention.chunk,
+        block=attention.key_block,
+        causal=attention.causal,
+    ) + compressed_keys(attention, T)
     if attended is None:
         return masked
-    local = attention.window is not None or attention.chunk is not None
+    local = attention.most_keys is not None or attention.chunk is not None
     return min(attended, masked) if local or not attention.causal else attended
 
 
@@ -304,7 +379,12 @@ def _forward(shape: ModelShape, A_of: _Pairs) -> Iterator[tuple[str, int, float]
     d, e, V = shape.hidden_size, shape.embedding_size, shape.vocab_size
     for group in shape.layers:
         for name, flops in _layer(d, group, A_of):
-            yield name, group.count, group.count * flops
+            blind = group.passes_without_gradient
+            yield name, group.count, group.count * (group.passes - blind) * flops
+            if blind:
+                yield f"{FORWARD_ONLY}{name}", group.count, group.count * blind * flops
+    if shape.extra:
+        yield "other projections", 1, _products(shape.extra)
     if e is not None:
         yield "embedding projections", 1, 2 * e * d + 2 * d * e
     yield "lm_head", 1, 2 * (d if e is None else e) * V
@@ -373,17 +453,25 @@ def make_operator(name: str, layers: int, forward: float, trainable: Trainable) 
     """Return the operator with its backward.
 
     2x the forward for trained weights and for core attention and states, 1x for frozen weights with
-    a gradient passing, 0x upstream of everything trained.
+    a gradient passing, 0x upstream of everything trained and for the indexer of sparse attention,
+    whose choice of keys passes no gradient.
     """
-    weightless = name.endswith(("core attention", "linear attention state"))
+    weightless = name.endswith(("core attention", " state"))
     times = 2 if trainable.kind == "full" or weightless else 1
+    if trainable.kind == "upstream" or "indexer" in name or name.startswith(FORWARD_ONLY):
+        times = 0
     return Operator(
         name=name,
         layers=layers,
         forward=forward,
-        backward=0 if trainable.kind == "upstream" else times * forward,
-        estimate=name.endswith("linear attention state"),
+        backward=times * forward,
+        estimate=_is_estimate(name),
     )
+
+
+def _is_estimate(name: str) -> bool:
+    bare = name.removeprefix(FORWARD_ONLY).removeprefix("mtp ")
+    return bare in (CONVOLUTION, "evenly routed experts") or bare.endswith(" state")
 
 
 def adapter_flops(weights: Iterable[tuple[int, Weight]], trainable: Trainable) -> int:
@@ -454,7 +542,12 @@ def _cached(attention: Attention, context_len: int) -> int:
     seen = context_len
     if attention.chunk is not None:
         seen = (context_len - 1) % attention.chunk + 1
-    return seen if attention.window is None else min(seen, attention.window)
+    most = attention.most_keys
+    seen = seen if most is None else min(seen, most)
+    if attention.compression is None:
+        return seen
+    entries = context_len // attention.compression
+    return seen + (entries if attention.top_k is None else min(entries, attention.top_k))
 
 
 # --- what the hardware executes -------------------------------------------------------------
@@ -470,7 +563,8 @@ _POLICIES: Mapping[str | None, Recompute] = {
 def hfu_unknown_reason(recompute: str | None, shape: ModelShape | None = None) -> str | None:
     """Return the reason why this policy or shape has no HFU; None if HFU is defined."""
     if shape is not None and shape.has_linear_attention:
-        return f"{shape.name} has linear attention, whose kernel decides what is executed"
+        kinds = " and ".join(shape.state_kinds)
+        return f"{shape.name} has {kinds}, whose kernel decides what is executed"
     if recompute in _POLICIES:
         return None
     if recompute is None:
@@ -526,7 +620,10 @@ def _last_products(shape: ModelShape) -> Iterator[tuple[str, float]]:
     terms = []
     for prefix, count, group in blocks:
         for name, feed_forward, k in group.feed_forwards():
-            terms.append((prefix + name, count, float(count * k * 2 * feed_forward.width * d)))
+            width = d if group.moe is None or name != group.moe.name else group.moe.expert_input
+            products = k * feed_forward.copies * 2 * feed_forward.width * (width or d)
+            flops = float(count * group.passes * products)
+            terms.append((prefix + name, count, flops))
     return ((name, flops) for name, _, flops in _summed(terms))
 
 

@@ -94,12 +94,12 @@ TOO_FEW_EXPERTS: Final = ErrorKind(
     ShapeError,
     fix=GIVE_SHAPE,
 )
-NO_FEED_FORWARD: Final = ErrorKind(
-    "no-feed-forward",
-    "A layer has no feed-forward block.",
-    "A Python call makes a layer without a feed-forward block.",
+EMPTY_LAYER: Final = ErrorKind(
+    "empty-layer",
+    "A layer has neither attention nor a feed-forward block.",
+    "A layer of a model has no part.",
     ShapeError,
-    fix="give ffn, moe or both",
+    fix="give attention, ffn or moe",
 )
 OTHER_PARAMETER_COUNT: Final = ErrorKind(
     "other-parameter-count",
@@ -176,18 +176,53 @@ UNKNOWN_LAYER_KIND: Final = ErrorKind(
 )
 UNCOVERED_VARIANT: Final = ErrorKind(
     "uncovered-variant",
-    "{source}: the formula does not cover {key!r} = true.",
+    "{source}: the formula does not cover {key!r} = {value}.",
     "A model's configuration switches on a variant that the formula does not cover.",
     ShapeError,
 )
 UNKNOWN_MODEL_TYPE: Final = ErrorKind(
     "unknown-model-type",
-    "model_type {model_type!r} is unknown (known: {known}).",
+    "model_type {model_type!r} is unknown, and the layers of another type may differ.{hint}",
     "A config.json is of a model_type that fairmfu does not read.",
     ShapeError,
-    fix="for a llama-like decoder, give model_type 'llama' with hidden_size, num_hidden_layers, "
-    "num_attention_heads, num_key_value_heads, head_dim, intermediate_size, vocab_size and "
-    "tie_word_embeddings",
+    fix="give a config.json with one of the model types in docs/reference/models.md, if the model "
+    "is one of them under another name",
+)
+NO_DECODER: Final = ErrorKind(
+    "no-decoder",
+    "No MFU: {model} {kind_of_model}, and the formula is for causal decoders over their tokens "
+    "alone.",
+    "A config.json is of an encoder, an encoder-decoder, a vision or an audio model.",
+    ShapeError,
+)
+CLASS_CONTRADICTS: Final = ErrorKind(
+    "class-contradicts-type",
+    "{source} names the class {architecture}, and a config of {other} has other layers.",
+    "The architectures of a config.json name a class with other layers.",
+    ShapeError,
+    fix="correct model_type or architectures",
+)
+ACTIVATION_CONTRADICTS: Final = ErrorKind(
+    "activation-contradicts-type",
+    "{source} has {key!r} = {value}, which contradicts the {block} feed-forward block of this "
+    "model_type.",
+    "The activation in a config.json belongs to another kind of feed-forward block.",
+    ShapeError,
+    fix="give the model_type of the model that was trained",
+)
+LAYER_PART_MISSING: Final = ErrorKind(
+    "layer-part-missing",
+    "A layer has no {part}, which all layers of this model_type have.",
+    "A layer of a config.json lacks attention or experts that its model_type has.",
+    ShapeError,
+    fix=f"{GIVE_CONFIG} of the trained model",
+)
+UNEVEN_ROUTING: Final = ErrorKind(
+    "uneven-routing",
+    "{source}: the FLOPs of a token depend on the routing of the run. Even routing over {empty:,} "
+    "empty experts gives no whole number of experts.",
+    "A model has empty experts, whose share of the routing is no whole number.",
+    ShapeError,
 )
 OTHER_HEAD: Final = ErrorKind(
     "other-head",
@@ -200,7 +235,7 @@ OTHER_PART: Final = ErrorKind(
     "{model} has a part {part!r} with unknown FLOPs.",
     "A config.json has a part besides text and vision.",
     ShapeError,
-    fix="if the run trains on text alone, give the text_config as model_config",
+    fix="if the run trains on text alone, give the text model's config as model_config",
 )
 
 # -- arguments that a framework prints -----------------------------------------------------------
@@ -429,10 +464,10 @@ TOOL_NEEDS_RECOMPUTE: Final = ErrorKind(
     "Another tool's formula depends on activation checkpointing, which is unknown.",
     ShapeError,
 )
-TOOL_WITHOUT_LINEAR_ATTENTION: Final = ErrorKind(
-    "tool-without-linear-attention",
-    "{model} has linear attention, which this tool does not cover.",
-    "Another tool's formula does not cover linear attention.",
+TOOL_WITHOUT_MIXER: Final = ErrorKind(
+    "tool-without-mixer",
+    "{model} has {kinds}, which this tool does not cover.",
+    "Another tool's formula does not cover layers without softmax attention.",
     ShapeError,
 )
 TOOL_NEEDS_CONFIG: Final = ErrorKind(

@@ -12,13 +12,15 @@ from dataclasses import dataclass, fields, replace
 from typing import Final
 
 from . import messages
-from .flops import attended_pairs, forward_flops_per_token, operators
+from .flops import attended_pairs, convolution_name, forward_flops_per_token, operators
 from .model_shapes import (
     Attention,
     LayerGroup,
     LinearAttention,
+    Mixer,
     MixtureOfExperts,
     ModelShape,
+    StateMixer,
     Weight,
 )
 
@@ -61,6 +63,7 @@ class Module:
 PARAMETER_GROWTH: Final[Mapping[str, str]] = {
     "embedding": "O(1)",
     "position table": "O(d)",
+    "other tables": "O(1)",
     "embedding norm": "O(d)",
     "embedding projections": "O(d²)",
     "query/key/value/output projections": "O(d²)",
@@ -71,9 +74,20 @@ PARAMETER_GROWTH: Final[Mapping[str, str]] = {
     "linear attention projections": "O(d²)",
     "linear attention convolution": "O(d)",
     "linear attention state": "O(d)",
+    "state space projections": "O(d²)",
+    "state space convolution": "O(d)",
+    "state space state": "O(d)",
+    "convolution projections": "O(d²)",
+    "convolution": "O(d)",
+    "convolution state": "O(d)",
+    "indexer projections": "O(d²)",
+    "indexer scores": "O(T)",
+    "other attention parameters": "O(d)",
+    "other projections": "O(d²)",
     "ffn": "O(d²)",
     "router": "O(E·d)",
     "routed experts": "O(k·d²)",
+    "evenly routed experts": "O(k·d²)",
     "shared experts": "O(d²)",
     "shared gate": "O(d)",
     "layer norms": "O(d)",
@@ -108,7 +122,10 @@ def _rows(shape: ModelShape) -> Iterator[Module]:
     norm = d if shape.norm == "rms" else 2 * d
     yield from _input_rows(shape, norm)
     for group in shape.layers:
-        yield from _layer_rows(group, d, norm * shape.norms_per_layer)
+        for row in _layer_rows(group, d, norm * shape.norms_per_layer):
+            yield replace(row, params_matmul=group.passes * row.params_matmul)
+    if shape.extra or shape.extra_params:
+        yield _row("other projections", 1, shape.extra, vectors=shape.extra_params)
     if shape.final_norm:
         yield _row("final norm", 1, vectors=norm)
     yield _lm_head(shape)
@@ -131,6 +148,8 @@ def _input_rows(shape: ModelShape, norm: int) -> Iterator[Module]:
     yield _table("embedding", shape.vocab_size * width)
     if shape.positions:
         yield _table("position table", shape.positions * d)
+    if shape.extra_embedding:
+        yield _table("other tables", shape.extra_embedding)
     if shape.embedding_norm:
         yield _row("embedding norm", 1, vectors=norm)
     if shape.embedding_size is not None:
@@ -168,49 +187,61 @@ def _lm_head(shape: ModelShape) -> Module:
 
 
 def _layer_rows(group: LayerGroup, d: int, norms: int) -> Iterator[Module]:
-    if isinstance(group.attention, LinearAttention):
-        yield from _linear_rows(group.attention, group.count, d)
-    else:
-        yield from _attention_rows(group.attention, group.count, d)
+    for mixer in group.mixers:
+        if isinstance(mixer, Attention):
+            yield from _attention_rows(mixer, group.count, d)
+        else:
+            yield from _state_rows(mixer, group.count, d)
     if group.ffn is not None:
         bias = group.ffn.bias_params(d)
         yield _row("ffn", group.count, group.ffn.weights(d), biases=bias)
     if group.moe is not None:
         yield from _expert_rows(group.moe, group.count, d)
+    if group.extra or group.extra_params:
+        yield _row("other projections", group.count, group.extra, vectors=group.extra_params)
     if norms:
         yield _row("layer norms", group.count, vectors=norms)
 
 
 def _attention_rows(attention: Attention, count: int, d: int) -> Iterator[Module]:
     bias = attention.bias_params(d)
-    yield _row("query/key/value/output projections", count, attention.weights(d), biases=bias)
+    weights = [w for w in attention.weights(d) if w not in attention.indexer]
+    yield _row("query/key/value/output projections", count, weights, biases=bias)
+    if attention.indexer:
+        yield _row("indexer projections", count, attention.indexer)
+        yield _row("indexer scores", count)
     if params := attention.norm_params():
         yield _row("query/key norms", count, vectors=params)
+    if attention.extra_params:
+        yield _row("other attention parameters", count, vectors=attention.extra_params)
     if params := attention.sink_params():
         yield _row("attention sinks", count, vectors=params)
     local = attention.window is not None or attention.chunk is not None
     yield _row("core attention in windows" if local else "core attention", count)
 
 
-def _linear_rows(attention: LinearAttention, count: int, d: int) -> Iterator[Module]:
-    weights = list(attention.weights(d))
-    yield _row("linear attention projections", count, (w for w in weights if w.name != "conv1d"))
-    yield _row("linear attention convolution", count, (w for w in weights if w.name == "conv1d"))
-    yield _row("linear attention state", count, vectors=attention.vector_params(d))
+def _state_rows(mixer: LinearAttention | StateMixer, count: int, d: int) -> Iterator[Module]:
+    weights = list(mixer.weights(d))
+    kernels = [w for w in weights if w.name == "conv1d"]
+    yield _row(f"{mixer.kind} projections", count, (w for w in weights if w.name != "conv1d"))
+    if kernels:
+        yield _row(convolution_name(mixer), count, kernels)
+    yield _row(f"{mixer.kind} state", count, vectors=mixer.vector_params(d))
 
 
 def _expert_rows(moe: MixtureOfExperts, count: int, d: int) -> Iterator[Module]:
-    k, bias = moe.experts_per_token, moe.expert.bias_params(d)
-    routed = moe.expert.weights(d, moe.experts, k)
-    yield _row(
-        "router", count, [Weight("", d, moe.experts)], biases=moe.experts if moe.router_bias else 0
-    )
-    yield _row("routed experts", count, routed, biases=moe.experts * bias, active_biases=k * bias)
+    k, bias = moe.experts_per_token, moe.expert.bias_params(moe.expert_input or d)
+    width = moe.expert_input or d
+    routed = moe.expert.weights(width, moe.experts, k)
+    yield _row("router", count, moe.router_weights(d), biases=moe.experts if moe.router_bias else 0)
+    yield _row(moe.name, count, routed, biases=moe.experts * bias, active_biases=k * bias)
     if moe.shared is not None:
         shared = moe.shared.bias_params(d)
         yield _row("shared experts", count, moe.shared.weights(d), biases=shared)
     if moe.shared_gates:
         yield _row("shared gate", count, [Weight("", d, moe.shared_gates)])
+    if moe.extra or moe.extra_params:
+        yield _row("other projections", count, moe.extra, vectors=moe.extra_params)
 
 
 def _row(  # noqa: PLR0913 (what a module can consist of)
@@ -228,14 +259,15 @@ def _row(  # noqa: PLR0913 (what a module can consist of)
     """
     matrices = tuple(weights)
     held = sum(w.rows * w.columns * w.copies for w in matrices)
-    used = sum(w.rows * w.columns * w.per_token for w in matrices)
+    used = sum(w.rows * w.columns * w.active for w in matrices)
+    multiplied = sum(w.rows * w.columns * w.per_token for w in matrices)
     active = biases if active_biases is None else active_biases
     return Module(
         name=name,
         layers=layers,
         params_total=layers * (held + biases + vectors),
         params_active=layers * (used + active + vectors),
-        params_matmul=layers * used,
+        params_matmul=layers * multiplied,
         biases=layers * biases,
         growth=PARAMETER_GROWTH[name],
     )
@@ -267,7 +299,7 @@ def uncounted(shape: ModelShape, seq_len: int) -> tuple[Uncounted, ...]:
     counted = forward_flops_per_token(operators(shape, seq_len))
 
     def pairs(attention: Attention) -> float:
-        return attended_pairs(seq_len, window=attention.window, chunk=attention.chunk)
+        return attended_pairs(seq_len, window=attention.most_keys, chunk=attention.chunk)
 
     estimates = (
         ("attention softmax", _softmax(shape, pairs), "5 per score: max, minus, exp, sum, divide"),
@@ -287,15 +319,18 @@ def uncounted(shape: ModelShape, seq_len: int) -> tuple[Uncounted, ...]:
 
 def _of_layers(shape: ModelShape, per_layer: Callable[[LayerGroup], float]) -> float:
     """Return the sum over all layers, multi-token prediction included."""
-    return sum(count * per_layer(group) for count, group in shape.blocks())
+    return sum(count * group.passes * per_layer(group) for count, group in shape.blocks())
 
 
 def _softmax(shape: ModelShape, pairs: Callable[[Attention], float]) -> float:
     def scores(group: LayerGroup) -> float:
-        at = group.attention
-        return 0 if isinstance(at, LinearAttention) else at.heads * pairs(at)
+        return sum(at.heads * pairs(at) for at in _attentions(group))
 
     return 5 * _of_layers(shape, scores)
+
+
+def _attentions(group: LayerGroup) -> list[Attention]:
+    return [mixer for mixer in group.mixers if isinstance(mixer, Attention)]
 
 
 def _small_softmax(shape: ModelShape) -> float:
@@ -306,15 +341,17 @@ def _small_softmax(shape: ModelShape) -> float:
 def _norms(shape: ModelShape) -> float:
     d, flops = shape.hidden_size, 4 if shape.norm == "rms" else 7
     outside = shape.final_norm + shape.embedding_norm + 3 * shape.mtp_modules
-    inside = _of_layers(shape, lambda group: _normed(group.attention))
+    inside = _of_layers(shape, lambda group: sum(map(_normed, group.mixers)))
     layers = _of_layers(shape, lambda _: shape.norms_per_layer)
     return flops * d * (outside + layers) + 4 * inside
 
 
-def _normed(attention: Attention | LinearAttention) -> int:
-    """Return the number of elements normalised inside a layer's attention."""
+def _normed(attention: Mixer) -> int:
+    """Return the number of elements normalised inside a mixer."""
     if isinstance(attention, LinearAttention):
         return attention.value_width
+    if not isinstance(attention, Attention):
+        return 0
     latent = (attention.kv_lora_rank or 0) + (attention.q_lora_rank or 0)
     heads = 0 if attention.qk_norm == "none" else attention.heads + attention.kv_heads
     return latent + heads * attention.qk_head_dim
@@ -332,12 +369,12 @@ def _activations(shape: ModelShape) -> float:
 
 def _rotary(shape: ModelShape) -> float:
     def turned(group: LayerGroup) -> int:
-        at = group.attention
-        if isinstance(at, LinearAttention):
-            return 0
-        if at.kv_lora_rank is not None:
-            return (at.heads + 1) * at.rope_head_dim
-        return (at.heads + at.kv_heads) * at.qk_head_dim
+        return sum(
+            (at.heads + at.kv_heads) * at.qk_head_dim
+            if at.kv_lora_rank is None
+            else (at.heads + 1) * at.rope_head_dim
+            for at in _attentions(group)
+        )
 
     return 0 if shape.positions else 3 * _of_layers(shape, turned)
 
@@ -347,10 +384,10 @@ def _additions(shape: ModelShape) -> float:
     d = shape.hidden_size
 
     def layer(group: LayerGroup) -> int:
-        at, moe = group.attention, group.moe
+        moe = group.moe
         return (
             2 * d
-            + (0 if isinstance(at, LinearAttention) else at.bias_params(d))
+            + sum(at.bias_params(d) for at in _attentions(group))
             + (group.ffn.bias_params(d) if group.ffn else 0)
             + (moe.bias_params(d, moe.experts_per_token) if moe else 0)
         )
@@ -360,8 +397,7 @@ def _additions(shape: ModelShape) -> float:
 
 def _gates(shape: ModelShape) -> float:
     def state(group: LayerGroup) -> int:
-        at = group.attention
-        return at.value_width * at.key_head_dim if isinstance(at, LinearAttention) else 0
+        return sum(mixer.state_size for mixer in group.mixers if not isinstance(mixer, Attention))
 
     return _of_layers(shape, state)
 
@@ -384,12 +420,16 @@ def kv_cache_bytes_per_token(shape: ModelShape, *, bytes_per_value: float) -> fl
     """
     if bytes_per_value <= 0:
         raise messages.IMPOSSIBLE_VALUE_SIZE(bytes_per_value=bytes_per_value)
-    values = sum(group.count * _cached_values(group.attention) for group in shape.layers)
+    values = sum(
+        group.count * group.passes * _cached_values(mixer)
+        for group in shape.layers
+        for mixer in group.mixers
+    )
     return values * bytes_per_value
 
 
-def _cached_values(attention: Attention | LinearAttention) -> int:
-    if isinstance(attention, LinearAttention):
+def _cached_values(attention: Mixer) -> int:
+    if not isinstance(attention, Attention) or not attention.own_keys:
         return 0
     if attention.kv_lora_rank is not None:
         return attention.kv_lora_rank + attention.rope_head_dim

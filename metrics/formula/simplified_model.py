@@ -64,7 +64,8 @@ class SimplifiedModel(NamedTuple):
         groups = [(group.count, group.attention) for group in self.shape.layers]
         softmax = tuple((count, a) for count, a in groups if isinstance(a, Attention))
         if len(softmax) < len(groups):
-            raise messages.TOOL_WITHOUT_LINEAR_ATTENTION(model=self.shape.name)
+            kinds = " and ".join(self.shape.state_kinds) or "layers without attention"
+            raise messages.TOOL_WITHOUT_MIXER(model=self.shape.name, kinds=kinds)
         return softmax
 
     @property

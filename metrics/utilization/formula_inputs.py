@@ -22,11 +22,13 @@ from ..core.messages import Message, MessageKind
 from ..formula import accelerators, flops, vision
 from ..formula.accelerators import Accelerator, UnknownAcceleratorError
 from ..formula.flops import Dtype, Operator, Recompute, Trainable, adapter_params
-from ..formula.messages import OTHER_PARAMETER_COUNT
+from ..formula.messages import OTHER_PARAMETER_COUNT, OTHER_PART
 from ..formula.model_shapes import (
     Attention,
     ImpossibleShapeError,
     LayerGroup,
+    LinearAttention,
+    Mixer,
     ModelShape,
     ShapeError,
     UnknownModelError,
@@ -36,6 +38,7 @@ from ..formula.model_shapes import (
     from_hugging_face,
     from_megatron,
     from_torchtitan,
+    other_parts,
     with_params_total,
 )
 from ..formula.precision import BELOW_16_BITS, DtypeOf, logged_quantization, operator_formats
@@ -355,13 +358,26 @@ def work_key(run: FormulaInputs) -> str:
     """
     layers = replace(_same_work(run.shape), vocab_size=1)
     text = str(replace(layers, layers=tuple(map(_unmasked, layers.layers))))
+    for default in _LATER_DEFAULTS:
+        text = text.replace(f", {default}", "")
     return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+_LATER_DEFAULTS: Final = (
+    *("compression=None", "top_k=None", "key_block=None", "indexer=()", "score_width=0"),
+    *("q_latents=1", "wide_values=0", "own_keys=True", "own_values=True", "projections=()"),
+    *("extra=()", "extra_params=0", "extra_embedding=0", "beside=None", "passes=1"),
+    *("passes_without_gradient=0", "shared=False", "copies=1", "expert_input=None"),
+    *("even=False", "router=()"),
+)
+"""Fields that shapes got after keys were first stored, at their defaults: the old keys stay."""
 
 
 def _unmasked(group: LayerGroup) -> LayerGroup:
     if not isinstance(group.attention, Attention):
         return group
-    return replace(group, attention=replace(group.attention, window=None, chunk=None, causal=True))
+    every_key = replace(group.attention, window=None, chunk=None, top_k=None, causal=True)
+    return replace(group, attention=every_key)
 
 
 def attention_pattern(run: FormulaInputs) -> str:
@@ -373,8 +389,8 @@ def attention_pattern(run: FormulaInputs) -> str:
     seen = [(count, a) for count, a in layers if isinstance(a, Attention)]
     whole = sum(count for count, _ in layers)
     words = ["causal" if all(a.causal for _, a in seen) else "not causal"]
-    for name in ("window", "chunk"):
-        lengths = [(count, getattr(a, name)) for count, a in seen]
+    for name, field_name in (("window", "window"), ("chunk", "chunk"), ("selection", "top_k")):
+        lengths = [(count, getattr(a, field_name)) for count, a in seen]
         short = [(n, length) for n, length in lengths if length and length < run.seq_len]
         for length in sorted({length for _, length in short}):
             among = sum(n for n, other in short if other == length)
@@ -423,12 +439,17 @@ def _same_work(shape: ModelShape) -> ModelShape:
     layers = tuple(
         replace(
             group,
-            attention=replace(group.attention, fused=False),
+            attention=_split(group.attention),
             ffn=None if group.ffn is None else replace(group.ffn, fused=False),
         )
         for group in shape.layers
     )
     return replace(shape, name="", layers=layers, mtp_modules=0)
+
+
+def _split(mixer: Mixer | None) -> Mixer | None:
+    """Return the mixer with one weight for each projection."""
+    return replace(mixer, fused=False) if isinstance(mixer, Attention | LinearAttention) else mixer
 
 
 def _build(name: str, facts: Mapping[str, Mapping[str, Any]]) -> ModelShape:
@@ -463,6 +484,8 @@ def _text_only(config: Mapping[str, object]) -> ModelShape:
     shape = from_hugging_face(config)
     if config.get("audio_config") is not None:
         raise messages.AUDIO_TOWER(model=shape.name)
+    if parts := other_parts(config):
+        raise OTHER_PART(model=shape.name, part=parts[0])
     if vision.from_hugging_face(config) is not None:
         raise messages.VISION_TOWER(model=shape.name)
     return shape

@@ -90,6 +90,7 @@ OPERATOR_SCHEMA: Final = pl.Schema(
         "flops_per_token": FLOAT,
         "flops_per_token_full_attention": FLOAT,
         "share": FLOAT,
+        "estimate": pl.Boolean(),
     }
 )
 
@@ -121,6 +122,7 @@ def operator_table(
             "flops_per_token": op.training,
             "flops_per_token_full_attention": whole.training,
             "share": op.training / total,
+            "estimate": op.estimate,
         }
         for op, whole in zip(exact, full, strict=True)
     ]

@@ -52,7 +52,7 @@ def show_answer(answer: Mapping[str, Any], output: str) -> str:
         return json.dumps(answer, indent=2, allow_nan=False)
     parts = [
         wrapped(_head(answer)),
-        _table(answer["operators"], OPERATORS),
+        _table(_marked(answer["operators"]), OPERATORS),
         _totals(answer),
         _table(answer["modules"], MODULES),
         _table(answer["uncounted"], UNCOUNTED),
@@ -92,6 +92,12 @@ def _head(answer: Mapping[str, Any]) -> str:
         f"{printable(answer['model'])}, {answer['seq_len']:,} tokens, {what[answer['phase']]}; "
         f"{answer['params_total']:,} parameters{active}; formula {answer['formula']}"
     )
+
+
+def _marked(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return the operators, those that are estimates marked in their names."""
+    mark = {True: " (estimate)", False: ""}
+    return [{**row, "name": row["name"] + mark[row["estimate"]]} for row in rows]
 
 
 def _totals(answer: Mapping[str, Any]) -> str:

@@ -389,6 +389,15 @@ def _cut(value: str) -> str:
     return value if len(value) <= MAX_VALUE_TEXT else f"{value[: MAX_VALUE_TEXT - 1]}…"
 
 
+def _operators(operators: pl.DataFrame) -> str:
+    """Render the operators, those that are estimates marked in their names."""
+    if not operators.height:
+        return ""
+    marked = pl.when("estimate").then(pl.format("{} (estimate)", "operator")).otherwise("operator")
+    named = operators.with_columns(marked.alias("operator"))
+    return render_frame(named, "table", OPERATOR_COLUMNS)
+
+
 def _formula(row: MetricsRow) -> str:
     """Return MFU = TGS x F / P with this run's numbers, and the meaning of each."""
     whole = row["tgs_end_to_end"]

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import json
 import re
 import tempfile
 import textwrap
@@ -32,11 +33,14 @@ from fairmfu.metrics.compare.comparability import COMPARISON
 from fairmfu.metrics.core.messages import MessageKind
 from fairmfu.metrics.core.run_table import METRICS
 from fairmfu.metrics.formula import accelerators, flops
+from fairmfu.metrics.formula.model_shapes import from_hugging_face, text_config
+from fairmfu.metrics.formula.model_shapes import model_types as hugging_face_types
 from fairmfu.metrics.pipeline.analysis import analyse
 from fairmfu.metrics.pipeline.calculator import ask, compare_with_other_tools
 from fairmfu.metrics.pipeline.column_docs import COMPARISON_MEANINGS, METRIC_MEANINGS
 from fairmfu.reports.text.summary import accelerator_table, era_table, model_table
 from fairmfu.reports.text.tabular import decimal, percent, render_frame
+from tests.metrics.formula.test_flop_counter import written_out
 from tests.support.folders import ROOT
 from tests.support.source_tree import MODULES, module_name
 
@@ -402,6 +406,31 @@ def models() -> str:
     return render_frame(model_table().with_columns(thousands), "markdown")
 
 
+def model_types() -> str:
+    """Model types that a config.json may have, by the certainty of their count."""
+    golden = ROOT / "tests" / "golden" / "flop_counter"
+    files = ("configs", "more_configs", "linear_configs", "type_configs")
+    configs = [
+        c for name in files for c in json.loads((golden / f"{name}.json").read_text()).values()
+    ]
+    estimated = {str(text_config(c)["model_type"]) for c in configs if is_estimate(written_out(c))}
+    known = hugging_face_types()
+    return table(
+        [
+            {
+                "count": title,
+                "model types": ", ".join(n for n in known if (n in estimated) is estimate),
+            }
+            for title, estimate in (("exact", False), ("with an estimate", True))
+        ]
+    )
+
+
+def is_estimate(config: Mapping[str, Any]) -> bool:
+    """Return whether an operator of this config's model depends on its kernel."""
+    return any(op.estimate for op in flops.operators(from_hugging_face(config), 512))
+
+
 def formula() -> str:
     """As the code states it."""
     return textwrap.indent(str(flops.__doc__).strip(), "    ", lambda line: bool(line.strip()))
@@ -490,6 +519,7 @@ REGIONS: Final[dict[str, Callable[[], str]]] = {
     "eras": eras,
     "peaks": peaks,
     "models": models,
+    "model-types": model_types,
     "formula": formula,
     "others": others,
     "commands": commands,

@@ -13,7 +13,7 @@ from datetime import date
 from functools import partial
 from typing import Final
 
-from ...formula.model_shapes import LinearAttention
+from ...formula.model_shapes import Attention
 from ...formula.simplified_model import SimplifiedModel, full_attention
 from ..formula_era import Era, FormulaStage, PeakRow, dated_era
 
@@ -99,7 +99,7 @@ def _windowed_core(model: SimplifiedModel) -> int:
     total = 0
     for group in model.shape.layers:
         a = group.attention
-        if not isinstance(a, LinearAttention):
+        if isinstance(a, Attention):
             length = min(model.T, a.window or model.T, a.chunk or model.T)
             total += 6 * group.count * a.heads * (a.qk_head_dim + a.v_head_dim) * length
     return total

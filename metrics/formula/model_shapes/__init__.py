@@ -19,7 +19,8 @@ Their kinds are in metrics/formula/messages.py.
 from __future__ import annotations
 
 from ..messages import ImpossibleShapeError, ShapeError, UnknownModelError
-from .hugging_face import Config, from_hugging_face, text_config
+from .config import Config
+from .hugging_face import from_hugging_face, model_types, other_parts, text_config
 from .megatron_header import check_rank_params
 from .models import buildable_models, find_model, known_models, model_names
 from .printed import from_megatron, from_torchtitan
@@ -28,8 +29,10 @@ from .shape import (
     FeedForward,
     LayerGroup,
     LinearAttention,
+    Mixer,
     MixtureOfExperts,
     ModelShape,
+    StateMixer,
     Weight,
     targeted_weights,
     with_params_total,
@@ -42,9 +45,11 @@ __all__ = [
     "ImpossibleShapeError",
     "LayerGroup",
     "LinearAttention",
+    "Mixer",
     "MixtureOfExperts",
     "ModelShape",
     "ShapeError",
+    "StateMixer",
     "UnknownModelError",
     "Weight",
     "buildable_models",
@@ -55,6 +60,8 @@ __all__ = [
     "from_torchtitan",
     "known_models",
     "model_names",
+    "model_types",
+    "other_parts",
     "targeted_weights",
     "text_config",
     "with_params_total",

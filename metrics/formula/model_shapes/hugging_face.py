@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import difflib
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import cache
 from typing import Final, Literal
 
 from .. import messages
 from ..messages import ShapeError
+from .config import Config
+from .decoder import check_activation, check_layers, read_decoder
+from .decoder_types import DECODERS
+from .other_kinds import other_kind
 from .shape import (
     Attention,
     FeedForward,
@@ -17,92 +24,11 @@ from .shape import (
     Mixer,
     MixtureOfExperts,
     ModelShape,
-    check_dimension,
     grouped_layers,
     grouped_query,
     head_width,
     windowed_layers,
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Config:
-    """Reader of a configuration; a missing or malformed key raises ShapeError.
-
-    Defaults are used only where transformers documents them for this model_type (5.23.0,
-    configuration classes). As in transformers, absent and null mean the same.
-
-    read_keys: keys requested so far, by this configuration or its copies (`with_values`)
-    """
-
-    values: Mapping[str, object]
-    source: str
-    read_keys: set[str] = field(default_factory=set, compare=False)
-
-    def with_values(self, values: Mapping[str, object]) -> Config:
-        """Return the same configuration with other values."""
-        return Config(values, self.source, self.read_keys)
-
-    def number(self, *keys: str, default: int | None = None) -> int:
-        """Return the first of `keys` with a value, a whole number of at least 1."""
-        value = self.optional(*keys)
-        if value is None:
-            value = default
-        if value is None:
-            raise messages.SHAPE_KEY_MISSING(
-                source=self.source, keys=" or ".join(repr(key) for key in keys)
-            )
-        if value < 1:
-            raise messages.SHAPE_KEY_TOO_SMALL(source=self.source, key=keys[0], value=value)
-        return check_dimension(self.source, keys[0], value)
-
-    def optional(self, *keys: str) -> int | None:
-        """Return the first of `keys` with a value; None without any."""
-        self.read_keys.update(keys)
-        for key in keys:
-            value = self.values.get(key)
-            if isinstance(value, bool) or not isinstance(value, int | None):
-                raise self._malformed(key, "a whole number")
-            if value is not None:
-                return check_dimension(self.source, key, value)
-        return None
-
-    def flag(self, key: str, *, default: bool) -> bool:
-        """Return a boolean of the configuration."""
-        self.read_keys.add(key)
-        value = self.values.get(key)
-        if not isinstance(value, bool | None):
-            raise self._malformed(key, "true or false")
-        return default if value is None else value
-
-    def choice(self, key: str, *choices: str, default: str) -> str:
-        """Return the value of a key, one of `choices`; the default if absent."""
-        self.read_keys.add(key)
-        value = self.values.get(key) or default
-        if value not in choices:
-            raise self._malformed(key, " or ".join(choices))
-        return str(value)
-
-    def items(self, key: str) -> list[object]:
-        """Return a list of the configuration; empty if absent."""
-        self.read_keys.add(key)
-        value = self.values.get(key) or []
-        if not isinstance(value, list | tuple):
-            raise self._malformed(key, "a list")
-        return list(value)
-
-    def layer_numbers(self, key: str) -> set[int]:
-        """Return a list of layer numbers as a set; empty if absent."""
-        places = self.items(key)
-        for place in places:
-            if isinstance(place, bool) or not isinstance(place, int):
-                raise self._malformed(key, "a list of whole numbers")
-        return {place for place in places if isinstance(place, int)}
-
-    def _malformed(self, key: str, wanted: str) -> ShapeError:
-        return messages.SHAPE_KEY_MALFORMED(
-            source=self.source, key=key, value=self.values.get(key), wanted=wanted
-        )
 
 
 def from_hugging_face(config: Mapping[str, object]) -> ModelShape:
@@ -116,41 +42,121 @@ def from_hugging_face(config: Mapping[str, object]) -> ModelShape:
     """
     if headless := [one for one in _architectures(config) if NO_LM_HEAD_CLASS.search(one)]:
         raise messages.OTHER_HEAD(architecture=headless[0])
+    if kind := other_kind(config):
+        raise messages.NO_DECODER(model=config.get("model_type"), kind_of_model=kind)
     inner = text_config(config)
     if inner is not config:
-        if parts := sorted(_other_parts(config)):
+        if parts := other_parts(config):
             name = config.get("_name_or_path") or config.get("model_type")
             raise messages.OTHER_PART(model=name, part=parts[0])
         return from_hugging_face(inner)
     model_type = config.get("model_type")
-    reader = _HUGGING_FACE.get(str(model_type))
-    if reader is None:
-        known = ", ".join(sorted(_HUGGING_FACE))
-        raise messages.UNKNOWN_MODEL_TYPE(model_type=model_type, known=known)
+    if not isinstance(model_type, str):
+        raise messages.UNKNOWN_MODEL_TYPE(model_type=model_type, hint="")
     given = Config(config, f"The {model_type} config")
-    shape = reader(given)
+    shape = _reader(model_type)(given)
     _refuse_unread(given)
+    _refuse_contradictions(given, shape)
     name = config.get("_name_or_path")
     return replace(shape, name=str(name) if name else shape.name)
 
 
+def model_types() -> tuple[str, ...]:
+    """Return every model_type with a reader, sorted."""
+    return tuple(sorted({*DECODERS, *_HUGGING_FACE}))
+
+
+def _reader(model_type: str) -> Callable[[Config], ModelShape]:
+    if model_type in DECODERS:
+        return lambda config: read_decoder(config, DECODERS[model_type])
+    if model_type in _HUGGING_FACE:
+        return _HUGGING_FACE[model_type]
+    nearest = difflib.get_close_matches(model_type, model_types(), n=3)
+    hint = f" Nearest known: {', '.join(nearest)}." if nearest else ""
+    raise messages.UNKNOWN_MODEL_TYPE(model_type=model_type, hint=hint)
+
+
+def _refuse_contradictions(config: Config, shape: ModelShape) -> None:
+    """Raise ShapeError where the config's class or activation has other layers.
+
+    A class of another known model_type is fine where that type's reader returns the same work.
+    """
+    model_type = str(config.values.get("model_type"))
+    for name in _architectures(config.values):
+        other = _types_by_class().get(_class_stem(name))
+        if other in (None, model_type) or _class_stem(name) == _folded_type(model_type):
+            continue
+        if model_type in DECODERS and name in DECODERS[model_type].classes:
+            continue
+        if not _is_same_work(config, str(other), shape):
+            raise messages.CLASS_CONTRADICTS(source=config.source, architecture=name, other=other)
+    blocks = [block for group in shape.layers for _, block, _ in group.feed_forwards()]
+    if blocks:
+        others = DECODERS[model_type].activations if model_type in DECODERS else ()
+        check_activation(config, gated=blocks[0].gated, others=others)
+
+
+def _is_same_work(config: Config, model_type: str, shape: ModelShape) -> bool:
+    try:
+        other = _reader(model_type)(Config(config.values, config.source))
+    except ShapeError:
+        return False
+    return _work(other) == _work(shape)
+
+
+def _work(shape: ModelShape) -> Counter[tuple[object, ...]]:
+    """Count the layers of a model by their matrices and the keys that a query sees."""
+    work: Counter[tuple[object, ...]] = Counter()
+    for group in shape.layers:
+        masks = [
+            (at.heads, at.qk_head_dim, at.v_head_dim, at.most_keys, at.chunk)
+            for at in group.mixers
+            if isinstance(at, Attention)
+        ]
+        weights = tuple(group.weights(shape.hidden_size))
+        work[tuple((w.rows, w.columns, w.per_token) for w in weights), *masks] += (
+            group.count * group.passes
+        )
+    return work
+
+
+@cache
+def _types_by_class() -> Mapping[str, str]:
+    """Index the known model types by the stem of their class, in lower case."""
+    return {_folded_type(name): name for name in model_types()}
+
+
+def _folded_type(model_type: str) -> str:
+    return re.sub(r"[_-]|_?text(_model)?$", "", model_type.lower())
+
+
+def _class_stem(name: str) -> str:
+    return re.sub(r"(?:For[A-Z]\w*|LMHeadModel|Text|Model)$", "", name).lower()
+
+
 SHAPE_KEYS: Final = frozenset(
     {
-        "add_cross_attention", "altup_num_inputs", "attention_chunk_size", "attn_layer_period",
-        "attn_res_block_size", "attn_type_list", "block_configs", "cla_share_factor",
-        "cross_attention_layers", "decoder_sparse_step", "draft_vocab_size",
-        "first_k_dense_replace", "full_attention_interval",
+        "H_cycles", "L_cycles", "add_cross_attention", "altup_num_inputs", "attention_chunk_size",
+        "attn_layer_indices", "attn_layer_period", "attn_res_block_size", "attn_type_list",
+        "block_configs", "cla_share_factor", "compress_rates", "cross_attention_layers",
+        "decoder_sparse_step", "draft_vocab_size", "first_k_dense_replace",
+        "full_attention_interval", "gated_norm_rank", "hc_count", "hc_mult",
         "hidden_size_per_layer_input", "hybrid_layer_pattern", "hybrid_override_pattern",
-        "index_topk", "interleave_moe_layer_step", "is_causal", "kv_lora_rank", "laurel_rank",
-        "layer_group_size", "layer_types", "layers_block_type", "linear_attn_config",
-        "linear_num_value_heads", "mamba_d_state", "mamba_num_heads", "mla_use_output_gate",
-        "mlp_layer_types", "mlp_only_layers", "moe_intermediate_size", "moe_latent_size",
-        "moe_layer_freq", "moe_layer_interval", "moe_layers", "moe_num_experts",
-        "n_routed_experts", "n_shared_experts", "num_experts", "num_kv_shared_layers",
-        "num_local_experts", "num_shared_experts", "routed_expert_hidden_size",
-        "shared_expert_intermediate_size", "shared_intermediate_size", "sliding_window",
-        "sliding_window_pattern", "sparse_attention_config", "sparse_config", "ssm_cfg",
-        "ssm_state_size", "use_bidirectional_attention", "zero_expert_num",
+        "index_topk", "indexer_budget", "indexer_n_heads", "interleave_moe_layer_step",
+        "is_causal", "is_moe", "kv_lora_rank", "laurel_rank", "layer_group_size", "layer_types",
+        "layers_block_type", "linear_attn_config", "linear_num_value_heads", "loop_num_passes",
+        "lru_width", "mamba_d_conv", "mamba_d_state", "mamba_n_heads", "mamba_num_heads",
+        "mla_use_output_gate", "mlp_layer_types", "mlp_only_layers", "moe_intermediate_size",
+        "moe_k", "moe_latent_size", "moe_layer_freq", "moe_layer_interval", "moe_layers",
+        "moe_num_experts", "moe_num_shared_experts", "moe_topk", "n_mamba_heads",
+        "n_recurrent_loops", "n_routed_experts", "n_shared_experts",
+        "num_attention_heads_per_layer", "num_dense_layers", "num_experts", "num_kv_shared_layers",
+        "num_layers_per_stack", "num_local_experts", "num_mem_blocks", "num_shared_experts",
+        "o_lora_rank", "per_layer_config", "ple_layer_ids", "routed_expert_hidden_size",
+        "router_hidden_size", "shared_expert_intermediate_size", "shared_intermediate_size",
+        "sliding_window", "sliding_window_pattern", "sparse_attention_config", "sparse_config",
+        "ssm_cfg", "ssm_state_size", "state_size", "swa_head_dim", "swa_num_attention_heads",
+        "swa_num_key_value_heads", "use_bidirectional_attention", "zero_expert_num",
     }
 )  # fmt: skip
 """Keys that change FLOPs wherever a model's code reads them: windows and chunks, experts and the
@@ -219,16 +225,18 @@ def text_config(config: Mapping[str, object]) -> Mapping[str, object]:
     return config
 
 
-def _other_parts(config: Mapping[str, object]) -> Iterator[str]:
-    """Yield the keys of other models inside a model, such as audio or speech.
+def other_parts(config: Mapping[str, object]) -> list[str]:
+    """Return the keys of other models inside a model, such as audio or speech, sorted.
 
-    Text model and vision tower are not included.
+    Text model and vision tower are not included, nor is a config of parts of the text model.
     """
-    for key, value in config.items():
-        if key in ("text_config", "llm_config", "vision_config") or not isinstance(value, Mapping):
-            continue
-        if key.endswith("_config") and ("model_type" in value or key == "audio_config"):
-            yield key
+    own = ("text_config", "llm_config", "vision_config")
+    return sorted(
+        key
+        for key, value in config.items()
+        if isinstance(value, Mapping) and key.endswith("_config") and key not in own
+        if value.get("model_type") or key == "audio_config"
+    )
 
 
 def _gqa(config: Config, *, width: int | None = None, kv_heads: int | None = None) -> Attention:
@@ -263,12 +271,7 @@ def _layer_kinds(
     types = [str(kind) for kind in config.items(key)]
     if not types:
         return [default(layer) for layer in range(count)]
-    if unknown := sorted(set(types) - set(known)):
-        raise messages.UNKNOWN_LAYER_KIND(source=config.source, key=key, kinds=", ".join(unknown))
-    if len(types) != count:
-        raise messages.LAYER_COUNT_DIFFERS(
-            source=config.source, key=key, entries=len(types), layers=count
-        )
+    check_layers(config, key, types, allowed=known, count=count)
     return types
 
 
@@ -551,7 +554,7 @@ def _kimi_linear(config: Config) -> ModelShape:
     linear = _linear_attention_config(config)
     delta, full = _delta_attention(linear), linear.layer_numbers("full_attn_layers")
     latent, experts = _latent_attention(values), _shared_experts(values)
-    dense, ffn = values.number("first_k_dense_replace"), _ffn(values)
+    dense, ffn = values.optional("first_k_dense_replace") or 0, _ffn(values)
     mixers = _layer_kinds(
         values,
         lambda i: "full_attention" if i + 1 in full else "linear_attention",
@@ -583,8 +586,18 @@ _KIMI_NAMES: Final = {
 """Keys of Kimi Linear's configuration, and their names in DeepSeek's."""
 
 
+_LINEAR_NAMES: Final = {
+    "linear_num_heads": "num_heads",
+    "linear_head_dim": "head_dim",
+    "linear_conv_kernel_dim": "short_conv_kernel_size",
+}
+"""Keys of transformers, and those of the published `linear_attn_config`."""
+
+
 def _linear_attention_config(config: Config) -> Config:
     layers = config.values.get("linear_attn_config")
+    if layers is None and config.items("layer_types"):
+        layers = {name: config.values.get(key) for key, name in _LINEAR_NAMES.items()}
     if not isinstance(layers, Mapping):
         raise messages.SHAPE_KEY_MISSING(source=config.source, keys="'linear_attn_config'")
     return Config(layers, f"linear_attn_config of {config.source}")
@@ -868,7 +881,7 @@ def _falcon(config: Config) -> ModelShape:
 def _without(config: Config, key: str) -> None:
     """Raise ShapeError if a variant outside the formula is switched on."""
     if config.flag(key, default=False):
-        raise messages.UNCOVERED_VARIANT(source=config.source, key=key)
+        raise messages.UNCOVERED_VARIANT(source=config.source, key=key, value="true")
 
 
 def _phi(config: Config) -> ModelShape:
@@ -933,6 +946,7 @@ _HUGGING_FACE: Mapping[str, Callable[[Config], ModelShape]] = {
     "glm4": _glm4,
     "glm4_moe": _glm4_moe,
     "gpt2": _gpt2,
+    "gpt-sw3": _gpt2,
     "gpt_neox": _gpt_neox,
     "gpt_oss": _gpt_oss,
     "granite": _llama,
@@ -965,6 +979,7 @@ _HUGGING_FACE: Mapping[str, Callable[[Config], ModelShape]] = {
     "qwen3_next": _qwen3_next,
     "qwen3_vl_moe_text": _qwen3_vl_moe,
     "qwen3_vl_text": _qwen3,
+    "sarvam_moe": _glm4_moe,
     "seed_oss": _seed_oss,
     "smollm3": _smollm3,
     "stablelm": _stablelm,

@@ -17,6 +17,9 @@ class Weight:
     name: the projection's name in Hugging Face's Llama and DeepSeek
     copies: number of such matrices in the layer (experts)
     per_token: number of such matrices that multiply one token (experts per token)
+
+    A product of two activations has no copies; a weight that a token meets several times has more
+    products per token than copies.
     """
 
     name: str
@@ -24,6 +27,11 @@ class Weight:
     columns: int
     copies: int = 1
     per_token: int = 1
+
+    @property
+    def active(self) -> int:
+        """Number of such matrices that a token passes."""
+        return min(self.copies, self.per_token)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,13 +41,26 @@ class Attention:
     heads, kv_heads: query heads; key/value heads (MLA: as many as query heads)
     qk_head_dim, v_head_dim: width of one head of query and key, and of value; MLA: nope + rope
     window: keys that a query sees, itself included; None: no window
+    compression: tokens behind each compressed key, which a query sees beside its window
+        (DeepSeek-V4); with `top_k`, so many compressed keys at most
+    top_k: most keys that a query keeps of all it sees (sparse attention); None: all
+    key_block: keys of one choice, where whole blocks are kept (MiniMax-M3); None: each by itself
+    indexer: weights that choose those keys; no gradient passes the choice
+    score_width: multiply-adds of the choice for each pair of query and key, over all its heads
     chunk: attention stays inside chunks of this many tokens; None: no chunks
     kv_lora_rank, q_lora_rank, rope_head_dim: MLA; no q_lora_rank: one full query projection
     fused: query, key and value are one weight (counts for adapters only)
+    q_latents: latents that the query's second projection reads (A.X K2: two)
     gated: the query projection also makes a gate on the output (Qwen3-Next)
     qkv_bias, output_bias: biases of the projections
     qk_norm: RMSNorm of query and key, `head`: one weight per head width, `all`: over all heads
     sinks: one learned score per head
+    wide_values: more multiply-adds for each pair of query and key (Differential Transformer)
+    own_keys: false where keys and values come from an earlier layer (Gemma 3n)
+    own_values: false where the key projection makes the values too (Gemma 4)
+    projections: all projections where they are none of the usual kinds; empty: the usual ones
+    extra: more projections, such as an output gate
+    extra_params: more parameters outside the matrices
     """
 
     heads: int
@@ -48,20 +69,37 @@ class Attention:
     v_head_dim: int
     window: int | None = None
     chunk: int | None = None
+    compression: int | None = None
+    top_k: int | None = None
+    key_block: int | None = None
+    indexer: tuple[Weight, ...] = ()
+    score_width: int = 0
     causal: bool = True
     kv_lora_rank: int | None = None
     q_lora_rank: int | None = None
     rope_head_dim: int = 0
+    q_latents: int = 1
     fused: bool = False
     gated: bool = False
     qkv_bias: bool = False
     output_bias: bool = False
     qk_norm: Literal["none", "head", "all"] = "none"
     sinks: bool = False
+    wide_values: int = 0
+    own_keys: bool = True
+    own_values: bool = True
+    projections: tuple[Weight, ...] = ()
+    extra: tuple[Weight, ...] = ()
+    extra_params: int = 0
 
     def __post_init__(self) -> None:
         """Raise ImpossibleShapeError for impossible heads or lengths."""
-        lengths = {"window": self.window, "chunk": self.chunk}
+        lengths = {
+            "window": self.window,
+            "chunk": self.chunk,
+            "top_k": self.top_k,
+            "compression": self.compression,
+        }
         widths = {"key and value heads": self.kv_heads, "head width": self.qk_head_dim}
         for name, size in (lengths | widths | {"width of a value": self.v_head_dim}).items():
             if size is not None and size < 1:
@@ -69,40 +107,55 @@ class Attention:
         if self.heads < 1 or self.heads % self.kv_heads:
             raise messages.HEADS_INDIVISIBLE(heads=self.heads, kv_heads=self.kv_heads)
 
+    @property
+    def most_keys(self) -> int | None:
+        """Most keys that a query meets, by window and by selection; None: no limit."""
+        chosen = self.top_k if self.compression is None else None
+        limits = [limit for limit in (self.window, chosen) if limit is not None]
+        return min(limits, default=None)
+
     def weights(self, hidden: int) -> tuple[Weight, ...]:
         """Return the weight matrices of a layer with inputs of width `hidden`."""
-        query, key = self._query_width(), self.kv_heads * self.qk_head_dim
-        value = self.kv_heads * self.v_head_dim
+        if self.projections:
+            return (*self.projections, *self.extra, *self.indexer)
         output = Weight("o_proj", self.heads * self.v_head_dim, hidden)
         if self.kv_lora_rank is not None:
-            return (*self._latent_weights(hidden, self.kv_lora_rank), output)
+            inputs = self._latent_weights(hidden, self.kv_lora_rank)
+        else:
+            inputs = self._query_key_value_weights(hidden)
+        return (*inputs, output, *self.extra, *self.indexer)
+
+    def _query_key_value_weights(self, hidden: int) -> Iterator[Weight]:
+        query, key = self._query_width(), self.kv_heads * self.qk_head_dim
+        value = self.kv_heads * self.v_head_dim
         if self.fused:
-            return Weight("qkv_proj", hidden, query + key + value), output
-        return (
-            Weight("q_proj", hidden, query),
-            Weight("k_proj", hidden, key),
-            Weight("v_proj", hidden, value),
-            output,
-        )
+            yield Weight("qkv_proj", hidden, query + key + value)
+            return
+        yield Weight("q_proj", hidden, query)
+        if self.own_keys:
+            yield Weight("k_proj", hidden, key)
+        if self.own_keys and self.own_values:
+            yield Weight("v_proj", hidden, value)
 
     def _query_width(self) -> int:
         """Return the number of outputs of the query projection, gate included."""
         return self.heads * (self.qk_head_dim + (self.v_head_dim if self.gated else 0))
 
     def _latent_weights(self, hidden: int, rank: int) -> Iterator[Weight]:
-        query = self.heads * self.qk_head_dim
+        query = self._query_width()
         if self.q_lora_rank is None:
             yield Weight("q_proj", hidden, query)
         else:
             yield Weight("q_a_proj", hidden, self.q_lora_rank)
-            yield Weight("q_b_proj", self.q_lora_rank, query)
+            yield Weight("q_b_proj", self.q_latents * self.q_lora_rank, query)
         nope = self.qk_head_dim - self.rope_head_dim
         yield Weight("kv_a_proj_with_mqa", hidden, rank + self.rope_head_dim)
         yield Weight("kv_b_proj", rank, self.heads * (nope + self.v_head_dim))
 
     def vector_params(self, hidden: int) -> int:
         """Return the parameters outside the matrices: biases, query and key norms, sinks."""
-        return self.bias_params(hidden) + self.norm_params() + self.sink_params()
+        inner = self.norm_params() + self.sink_params() + self.extra_params
+        return self.bias_params(hidden) + inner
 
     def bias_params(self, hidden: int) -> int:
         """Return the parameters of the projections' biases."""
@@ -116,13 +169,16 @@ class Attention:
     def _qkv_bias_params(self) -> int:
         if self.kv_lora_rank is not None:
             return (self.q_lora_rank or 0) + self.kv_lora_rank + self.rope_head_dim
-        key_value = self.kv_heads * (self.qk_head_dim + self.v_head_dim)
-        return self._query_width() + key_value
+        key = self.kv_heads * self.qk_head_dim if self.own_keys else 0
+        value = self.kv_heads * self.v_head_dim if self.own_keys and self.own_values else 0
+        return self._query_width() + key + value
 
     def norm_params(self) -> int:
         """Return the parameters of the query and key norms, and of MLA's latent norms."""
         latent = (self.kv_lora_rank or 0) + (self.q_lora_rank or 0)
-        per_head = {"none": 0, "head": 2, "all": self.heads + self.kv_heads}[self.qk_norm]
+        keys = self.kv_heads if self.own_keys else 0
+        both = 2 if self.own_keys else 1
+        per_head = {"none": 0, "head": both, "all": self.heads + keys}[self.qk_norm]
         return latent + per_head * self.qk_head_dim
 
 
@@ -196,21 +252,66 @@ class LinearAttention:
         decays = self.value_heads if self.gate_rank is None else self.key_width
         return self.value_heads + decays + self.value_head_dim
 
+    @property
+    def kind(self) -> MixerKind:
+        """Name of the mixer in the names of its operators."""
+        return "linear attention"
+
+    @property
+    def state_size(self) -> int:
+        """Number of elements of the state."""
+        return self.value_width * self.key_head_dim
+
+
+MixerKind = Literal["linear attention", "state space", "convolution"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StateMixer:
+    """Mixer without attention: its weights, and a state of fixed size, if any.
+
+    Mamba, RWKV, xLSTM, lightning attention, and short convolutions, which have no state.
+
+    kind: name of the mixer in the names of its operators
+    matrices: its weights; a kernel named conv1d counts as a matrix with a row per tap
+    state_size: elements of the state; 0: none, so that the count is exact
+    params: parameters outside the matrices
+    """
+
+    kind: MixerKind
+    matrices: tuple[Weight, ...]
+    state_size: int = 0
+    params: int = 0
+
+    def weights(self, hidden: int) -> tuple[Weight, ...]:  # noqa: ARG002 (as Attention's)
+        """Return the weight matrices of a layer."""
+        return self.matrices
+
+    def vector_params(self, hidden: int) -> int:  # noqa: ARG002 (as Attention's)
+        """Return the parameters outside the matrices."""
+        return self.params
+
+
+Mixer = Attention | LinearAttention | StateMixer
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FeedForward:
     """Feed-forward block: gated (SwiGLU, GeGLU: three matrices) or plain (two).
 
     fused: gate and up are one weight (counts for adapters only)
+    copies: equal blocks in one layer (LongCat-Flash)
     """
 
     width: int
     gated: bool = True
     bias: bool = False
     fused: bool = False
+    copies: int = 1
 
     def weights(self, hidden: int, copies: int = 1, per_token: int = 1) -> Iterator[Weight]:
         """Yield the weight matrices of `copies` such blocks."""
+        copies, per_token = self.copies * copies, self.copies * per_token
         if self.gated and self.fused:
             yield Weight("gate_up_proj", hidden, 2 * self.width, copies, per_token)
         elif self.gated:
@@ -221,7 +322,8 @@ class FeedForward:
 
     def bias_params(self, hidden: int) -> int:
         """Return the parameters of the biases of one block."""
-        return ((2 if self.gated else 1) * self.width + hidden) if self.bias else 0
+        biases = (2 if self.gated else 1) * self.width + hidden
+        return self.copies * biases if self.bias else 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -231,6 +333,11 @@ class MixtureOfExperts:
     expert: one routed expert
     shared: all shared experts together, as one block of their summed width
     shared_gates: outputs of the gate over the shared block; 0: no gate
+    even: the number of experts that a token passes holds under even routing, as an estimate
+    router: its matrices where it is no single one; empty: hidden size to experts
+    expert_input: width that the routed experts read and write, if not the hidden size
+    extra: more matrices: a wider router, projections around the experts
+    extra_params: more parameters outside the matrices
     """
 
     experts: int
@@ -239,6 +346,11 @@ class MixtureOfExperts:
     router_bias: bool = False
     shared: FeedForward | None = None
     shared_gates: int = 0
+    even: bool = False
+    router: tuple[Weight, ...] = ()
+    expert_input: int | None = None
+    extra: tuple[Weight, ...] = ()
+    extra_params: int = 0
 
     def __post_init__(self) -> None:
         if self.experts_per_token > self.experts:
@@ -248,50 +360,85 @@ class MixtureOfExperts:
 
     def weights(self, hidden: int) -> Iterator[Weight]:
         """Yield the weight matrices of a layer."""
-        yield Weight("router", hidden, self.experts)
-        yield from self.expert.weights(hidden, self.experts, self.experts_per_token)
+        yield from self.router_weights(hidden)
+        width = self.expert_input or hidden
+        yield from self.expert.weights(width, self.experts, self.experts_per_token)
         if self.shared is not None:
             yield from self.shared.weights(hidden)
         if self.shared_gates:
             yield Weight("shared_gate", hidden, self.shared_gates)
+        yield from self.extra
+
+    @property
+    def name(self) -> str:
+        """Name of the operator of the routed experts."""
+        return "evenly routed experts" if self.even else "routed experts"
+
+    def router_weights(self, hidden: int) -> tuple[Weight, ...]:
+        """Return the matrices of the router."""
+        return self.router or (Weight("router", hidden, self.experts),)
 
     def bias_params(self, hidden: int, experts: int) -> int:
         """Return the parameters of the biases, with this many of the routed experts."""
         shared = self.shared.bias_params(hidden) if self.shared else 0
         router = self.experts if self.router_bias else 0
-        return experts * self.expert.bias_params(hidden) + shared + router
+        expert = self.expert.bias_params(self.expert_input or hidden)
+        return experts * expert + shared + router + self.extra_params
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayerGroup:
     """Layers of equal shape, not necessarily neighbours.
 
-    ffn, moe: one of them, or both where a dense block runs beside the experts
+    A layer has a mixer, a feed-forward block, or both.
+
+    count: number of such layers
+    attention: mixer of the tokens: attention, linear attention or a state; None: none
+    beside: second mixer in the same layer (Falcon-H1)
+    ffn, moe: feed-forward block, experts, or both where a dense block runs beside the experts
+    extra: more matrices (AltUp and per-layer inputs of Gemma 3n, hyper-connections)
+    extra_params: more parameters outside the matrices
+    passes: times that a token runs through each layer (looped models)
+    passes_without_gradient: as many of the passes run forward only
+    shared: a block that several layers run, and no layer itself (Zamba)
     """
 
     count: int
-    attention: Attention | LinearAttention
+    attention: Mixer | None = None
+    beside: Mixer | None = None
     ffn: FeedForward | None = None
     moe: MixtureOfExperts | None = None
+    extra: tuple[Weight, ...] = ()
+    extra_params: int = 0
+    passes: int = 1
+    passes_without_gradient: int = 0
+    shared: bool = False
 
     def __post_init__(self) -> None:
-        if self.ffn is None and self.moe is None:
-            raise messages.NO_FEED_FORWARD()  # noqa: RSE102 - a kind
+        if self.attention is None and self.ffn is None and self.moe is None:
+            raise messages.EMPTY_LAYER()  # noqa: RSE102 - a kind
+
+    @property
+    def mixers(self) -> tuple[Mixer, ...]:
+        """Mixers of one layer, in order."""
+        return tuple(mixer for mixer in (self.attention, self.beside) if mixer is not None)
 
     def weights(self, hidden: int) -> Iterator[Weight]:
         """Yield the weight matrices of one of the layers."""
-        yield from self.attention.weights(hidden)
+        for mixer in self.mixers:
+            yield from mixer.weights(hidden)
         if self.ffn is not None:
             yield from self.ffn.weights(hidden)
         if self.moe is not None:
             yield from self.moe.weights(hidden)
+        yield from self.extra
 
     def vector_params(self, hidden: int, *, active: bool = False) -> int:
         """Return the parameters of one layer outside its matrices and layer norms.
 
         active: without the routed experts that a token does not pass
         """
-        params = self.attention.vector_params(hidden)
+        params = sum(mixer.vector_params(hidden) for mixer in self.mixers) + self.extra_params
         if self.ffn is not None:
             params += self.ffn.bias_params(hidden)
         if self.moe is not None:
@@ -304,7 +451,7 @@ class LayerGroup:
         if self.ffn is not None:
             yield "ffn", self.ffn, 1
         if self.moe is not None:
-            yield "routed experts", self.moe.expert, self.moe.experts_per_token
+            yield self.moe.name, self.moe.expert, self.moe.experts_per_token
             if self.moe.shared is not None:
                 yield "shared experts", self.moe.shared, 1
 
@@ -321,6 +468,8 @@ class ModelShape:
     embedding_size: width of the table if not the hidden size (two more projections)
     positions: rows of a learned position table
     head_bias: lm_head has a bias
+    extra, extra_params: more matrices that a token passes once, and more parameters
+    extra_embedding: rows times width of more look-up tables
     mtp_modules: multi-token prediction modules, each a layer of the last group. A configuration
         names them, but only the run knows whether they are trained: `replace(shape, mtp_modules=1)`
     """
@@ -337,17 +486,31 @@ class ModelShape:
     embedding_size: int | None = None
     positions: int = 0
     head_bias: bool = False
+    extra: tuple[Weight, ...] = ()
+    extra_params: int = 0
+    extra_embedding: int = 0
     mtp_modules: int = 0
 
     @property
     def layer_count(self) -> int:
         """Number of layers, without multi-token prediction."""
-        return sum(group.count for group in self.layers)
+        return sum(group.count for group in self.layers if not group.shared)
 
     @property
     def has_linear_attention(self) -> bool:
         """True if a layer's cost depends on its kernel and is thus an estimate."""
-        return any(isinstance(group.attention, LinearAttention) for group in self.layers)
+        return bool(self.state_kinds)
+
+    @property
+    def state_kinds(self) -> tuple[str, ...]:
+        """Kinds of mixers whose state makes the count an estimate, in order of appearance."""
+        kinds = (
+            mixer.kind
+            for group in self.layers
+            for mixer in group.mixers
+            if not isinstance(mixer, Attention) and mixer.state_size
+        )
+        return tuple(dict.fromkeys(kinds))
 
     @property
     def params_total(self) -> int:
@@ -363,7 +526,8 @@ class ModelShape:
     def params_embedding(self) -> int:
         """Parameters of the token and position tables; a tied token table is lm_head too."""
         width = self.embedding_size or self.hidden_size
-        return self.vocab_size * width + self.positions * self.hidden_size
+        tables = self.vocab_size * width + self.positions * self.hidden_size
+        return tables + self.extra_embedding
 
     @property
     def params_matmul(self) -> int:
@@ -373,10 +537,11 @@ class ModelShape:
         """
         hidden, table = self.hidden_size, self.embedding_size or self.hidden_size
         layers = sum(
-            count * weight.rows * weight.columns * weight.per_token
+            count * group.passes * weight.rows * weight.columns * weight.per_token
             for count, group in self.blocks()
             for weight in group.weights(hidden)
         )
+        layers += sum(weight.rows * weight.columns * weight.per_token for weight in self.extra)
         heads = table * self.vocab_size + self.mtp_modules * hidden * self.vocab_size
         return layers + heads + self._projections() + self.mtp_modules * 2 * hidden * hidden
 
@@ -391,11 +556,12 @@ class ModelShape:
         model with experts: their weights are in no linear module.
         """
         weights = [
-            (group.count, weight)
+            (group.count, replace(weight, per_token=group.passes * weight.per_token))
             for group in self.layers
             for weight in group.weights(self.hidden_size)
             if weight.name not in _NOT_ADAPTED
         ]
+        weights += [(1, weight) for weight in self.extra if weight.name not in _NOT_ADAPTED]
         if tuple(targets) == ("all-linear",):
             return tuple(weights)
         head = Weight("lm_head", self.hidden_size, self.vocab_size)
@@ -423,11 +589,12 @@ class ModelShape:
         if not self.tied_embeddings:
             params += self.vocab_size * (self.embedding_size or hidden)
         params += self.vocab_size * self.head_bias
-        params += norm * (self.final_norm + self.embedding_norm)
+        params += norm * (self.final_norm + self.embedding_norm) + self.extra_params
+        params += sum(weight.rows * weight.columns * weight.copies for weight in self.extra)
         params += self.mtp_modules * (2 * hidden * hidden + 3 * norm)
         for count, group in self.blocks():
             matrices = sum(
-                weight.rows * weight.columns * (weight.per_token if active else weight.copies)
+                weight.rows * weight.columns * (weight.active if active else weight.copies)
                 for weight in group.weights(hidden)
             )
             vectors = group.vector_params(hidden, active=active) + self.norms_per_layer * norm
@@ -435,7 +602,11 @@ class ModelShape:
         return params
 
 
-_NOT_ADAPTED = ("router", "shared_gate", "conv1d")
+_NOT_ADAPTED = (
+    *("router", "shared_gate", "conv1d"),
+    *("hyper_connection", "stream_mix", "relative_positions", "block_query", "message_query"),
+)
+"""Weights that are in no linear module, or choose experts."""
 
 _WEIGHT_NAMES: Mapping[str, tuple[str, ...]] = {
     "wqkv": ("qkv_proj",),  # InternLM2
@@ -500,15 +671,20 @@ def with_params_total(shape: ModelShape, params_total: int) -> ModelShape:
 
 # --- building shapes ------------------------------------------------------------------------
 
-Mixer = Attention | LinearAttention
-Layer = tuple[Mixer, FeedForward | None, MixtureOfExperts | None]
+Layer = tuple[Mixer | None, FeedForward | None, MixtureOfExperts | None]
 
 
 def grouped_layers(layers: Iterable[Layer]) -> tuple[LayerGroup, ...]:
     """Count equal layers, in order of first appearance."""
+    return counted_layers(
+        LayerGroup(count=1, attention=attention, ffn=ffn, moe=moe) for attention, ffn, moe in layers
+    )
+
+
+def counted_layers(layers: Iterable[LayerGroup]) -> tuple[LayerGroup, ...]:
+    """Join equal groups, in order of first appearance."""
     return tuple(
-        LayerGroup(count=count, attention=attention, ffn=ffn, moe=moe)
-        for (attention, ffn, moe), count in Counter(layers).items()
+        replace(group, count=count * group.count) for group, count in Counter(layers).items()
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -19,9 +20,11 @@ from fairmfu.metrics.formula.flops import (
 )
 from fairmfu.metrics.formula.model_shapes import (
     ModelShape,
+    ShapeError,
     find_model,
     from_hugging_face,
-    hugging_face,
+    model_types,
+    text_config,
 )
 from tests.support.each_case import each_case
 from tests.support.folders import TESTS
@@ -40,8 +43,28 @@ MORE_FORWARD = golden("more_forward")
 LINEAR_CONFIGS: dict[str, dict[str, Any]] = golden("linear_configs")
 LINEAR = golden("linear_forward")
 FORWARD = golden("forward")
+TYPE_FORWARD: dict[str, dict[str, Any]] = golden("type_forward")
 BACKWARD = golden("backward")
 LORA = golden("lora")
+
+
+def written_out(value: Any) -> Any:
+    """A config of type_configs.json with its shortened lists: runs of values, or a cycle."""
+    if isinstance(value, list):
+        return [written_out(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    if "runs" in value:
+        return [item for item, count in value["runs"] for _ in range(count)]
+    if "cycle" in value:
+        cycle = value["cycle"]
+        return [cycle[i % len(cycle)] for i in range(value["length"])]
+    return {key: written_out(item) for key, item in value.items()}
+
+
+TYPES: dict[str, dict[str, Any]] = {
+    name: written_out(config) for name, config in golden("type_configs").items()
+}
 
 
 def label(case: dict[str, Any]) -> str:
@@ -152,10 +175,11 @@ def test_lora(case: dict[str, Any]) -> None:
 
 def test_every_model_type_was_counted() -> None:
     """All but two whose code is not part of transformers: their layers are Llama's."""
-    configs = [*CONFIGS.values(), *MORE.values(), *LINEAR_CONFIGS.values()]
-    counted_types = {config["model_type"] for config in configs}
+    configs = [*CONFIGS.values(), *MORE.values(), *LINEAR_CONFIGS.values(), *TYPES.values()]
+    counted_types = {text_config(config)["model_type"] for config in configs}
     flat = {"qwen2_vl", "qwen2_5_vl"}  # the same keys, with `_text` where they are nested
-    assert set(hugging_face._HUGGING_FACE) - counted_types - flat == {"internlm", "internlm2"}
+    same = {"gpt-sw3"}  # its configs are of type gpt2
+    assert set(model_types()) - counted_types - flat - same == {"internlm", "internlm2"}
     assert (
         len({c["model_type"] for c in MORE.values()} - {c["model_type"] for c in configs[:23]}) > 10
     )
@@ -193,6 +217,112 @@ def test_forward_of_other_architectures(model: str) -> None:
 @pytest.mark.parametrize("model", MORE)
 def test_parameters_of_other_architectures(model: str) -> None:
     assert from_hugging_face(MORE[model]).params_total == MORE_FORWARD[model]["parameters"]
+
+
+# --- every type of transformers 5.24 --------------------------------------------------------
+
+COUNTED_TYPES = [name for name, case in TYPE_FORWARD.items() if "flops" in case]
+MOST_PADDING = 6 / 512  # LFM3's kernel of 7 tokens
+DELAYED = {"zaya": 40 * 2 * 2048 * 128 * 2}
+"""FLOPs of one more token, for values of the token before: 40 layers, 2 sequences."""
+
+
+def type_operators(name: str) -> list[Operator]:
+    shape = from_hugging_face(TYPES[name])
+    return list(operators(shape, 512, attention="full"))
+
+
+def is_kernel(op: Operator) -> bool:
+    return op.name.endswith("convolution")
+
+
+def has_state(name: str) -> bool:
+    return from_hugging_face(TYPES[name]).has_linear_attention
+
+
+@pytest.mark.parametrize("name", [name for name in COUNTED_TYPES if not has_state(name)])
+def test_every_type_without_a_state_is_exact(name: str) -> None:
+    """Convolutions apart: their kernels also compute outputs that are cut off."""
+    ops, case = type_operators(name), TYPE_FORWARD[name]
+    ours = sum(op.forward for op in ops if not is_kernel(op)) * TOKENS
+    kernels = sum(op.forward for op in ops if is_kernel(op)) * TOKENS
+    padded = case["by_operator"].get("convolution", 0)
+    if not padded and kernels:  # a kernel that the counter does not know
+        kernels = 0
+    assert ours - (case["flops"] - padded) == -DELAYED.get(name, 0)
+    assert kernels <= padded <= kernels * (1 + MOST_PADDING)
+    assert [op.name for op in ops if op.estimate] == ["convolution"] * any(map(is_kernel, ops))
+
+
+WEIGHT_PRODUCTS = ("mm", "addmm", "baddbmm")
+
+
+@pytest.mark.parametrize("name", [name for name in COUNTED_TYPES if has_state(name)])
+def test_the_weights_of_every_type_with_a_state_are_exact(name: str) -> None:
+    """The state is an estimate: the chunked kernels of transformers do more work."""
+    ops, case = type_operators(name), TYPE_FORWARD[name]["by_operator"]
+    batched = ("core attention", "routed experts")
+    weights = [op for op in ops if op.name not in batched and not is_kernel(op) and not op.estimate]
+    products = sum(case.get(kind, 0) for kind in WEIGHT_PRODUCTS)
+    batches = sum(op.forward for op in ops if op.name in batched) * TOKENS
+    if name == "recurrent_gemma":  # its gates are in blocks
+        assert "baddbmm" in case
+    assert sum(op.forward for op in weights) * TOKENS == products
+    assert batches <= case.get("bmm", 0)
+    assert any(op.estimate and op.name.endswith(" state") for op in ops)
+
+
+@pytest.mark.parametrize("name", [n for n, case in TYPE_FORWARD.items() if "parameters" in case])
+def test_parameters_of_every_type(name: str) -> None:
+    assert from_hugging_face(TYPES[name]).params_total == TYPE_FORWARD[name]["parameters"]
+
+
+LAYER_LISTS = ("layer_types", "layers_block_type", "mlp_layer_types", "per_layer_config")
+LAYER_LISTS += ("num_attention_heads_per_layer", "indexer_types")
+
+
+@pytest.mark.parametrize("key", LAYER_LISTS)
+def test_without_a_list_of_layers_no_type_counts_other_layers(key: str) -> None:
+    """A default of the type's code is fine; any other count is refused.
+
+    Variants of a default config (names with an ending) would get the default back.
+    """
+    checked = 0
+    for name, config in TYPES.items():
+        if key in config and name == config["model_type"]:
+            checked += 1
+            kept = {other: value for other, value in config.items() if other != key}
+            with suppress(ShapeError):
+                assert from_hugging_face(kept) == from_hugging_face(config), name
+    assert checked
+
+
+VARIANTS = {"dots1", "hunyuan_v1_dense", "hunyuan_v1_moe", "lfm2_moe", "ministral", "nemotron"}
+"""Types whose code can't build the default config; another one is counted."""
+DEFAULTS = [name for name, config in TYPES.items() if name == config["model_type"]]
+
+
+@pytest.mark.parametrize("name", sorted(set(DEFAULTS) - VARIANTS))
+def test_without_a_key_no_type_counts_another_shape(name: str) -> None:
+    """An absent key has its default or is missed; switches of a norm or a bias apart."""
+    config = TYPES[name]
+    expected = operators(from_hugging_face(config), 5000)
+    for key in config.keys() - {"model_type"}:
+        with suppress(ShapeError):
+            shape = from_hugging_face({other: v for other, v in config.items() if other != key})
+            assert operators(shape, 5000) == expected, key
+
+
+ODD_VALUES = (None, -1, 0, 1.5, "x", True, [], {}, [1, "x", None], {"0": 1}, 10**30)
+
+
+@pytest.mark.parametrize("name", DEFAULTS)
+def test_an_odd_value_of_a_key_is_refused_by_name_or_fine(name: str) -> None:
+    config = TYPES[name]
+    for index, key in enumerate(sorted(config.keys() - {"model_type"})):
+        value = ODD_VALUES[(index + len(name)) % len(ODD_VALUES)]
+        with suppress(ShapeError):
+            operators(from_hugging_face({**config, key: value}), 64)
 
 
 # --- linear attention -----------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -34,15 +35,20 @@ from fairmfu.metrics.formula.model_shapes import (
     MixtureOfExperts,
     ModelShape,
     ShapeError,
+    Weight,
     buildable_models,
     find_model,
+    from_hugging_face,
 )
+from fairmfu.metrics.formula.model_shapes.shape import grouped_query
 from tests.support.each_case import each_case
 from tests.support.error_kinds import of_kind
+from tests.support.folders import TESTS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+GOLDEN = TESTS / "golden" / "flop_counter"
 LLAMA = find_model("llama-3-8b")
 PEAKS: dict[Dtype, float] = {"bf16": 989.4e12, "fp8": 1978.9e12}
 
@@ -233,6 +239,77 @@ def test_attended_pairs_are_the_ones_of_the_mask(
     total = sum(documents)
     counted = attended_pairs(total, window=window, chunk=chunk, documents=documents)
     assert counted == brute_force(total, window, chunk, documents)
+
+
+@given(
+    documents=st.lists(st.integers(1, 30), min_size=1, max_size=3),
+    blocks=st.integers(1, 4),
+    block=st.integers(1, 6),
+)
+def test_whole_blocks_of_keys_are_the_ones_of_the_mask(
+    documents: list[int], blocks: int, block: int
+) -> None:
+    """The query's own block, which it sees up to itself, and the best of those before it."""
+
+    def seen(query: int) -> int:
+        before = min(query // block, blocks - 1)
+        return before * block + query % block + 1
+
+    total = sum(documents)
+    counted = attended_pairs(total, window=blocks * block, block=block, documents=documents)
+    assert counted == sum(seen(query) for n in documents for query in range(n)) / total
+
+
+@given(
+    seq_len=st.integers(1, 60),
+    window=st.integers(1, 20),
+    rate=st.integers(1, 9),
+    top_k=st.none() | st.integers(1, 5),
+)
+def test_compressed_keys_are_the_whole_ones_before_a_query(
+    seq_len: int, window: int, rate: int, top_k: int | None
+) -> None:
+    attention = replace(
+        grouped_query(2, 1, 8),
+        window=window,
+        compression=rate,
+        top_k=top_k,
+        indexer=(Weight("weights_proj", 16, 2),),
+        score_width=3,
+    )
+    shape = replace(LLAMA, layers=(replace(LLAMA.layers[0], count=1, attention=attention),))
+    ops = {op.name: op.forward for op in operators(shape, seq_len)}
+    entries = [(query + 1) // rate for query in range(seq_len)]
+    chosen = [n if top_k is None else min(n, top_k) for n in entries]
+    local = [min(query + 1, window) for query in range(seq_len)]
+    pairs = (sum(local) + sum(chosen)) / seq_len
+    assert ops["core attention"] == pytest.approx(2 * 2 * 16 * pairs)
+    assert ops["indexer scores"] == pytest.approx(2 * 3 * sum(entries) / seq_len)
+    decode = {op.name: op.forward for op in inference_operators(shape, seq_len, "decode")}
+    assert decode["core attention"] == 2 * 2 * 16 * (local[-1] + chosen[-1])
+
+
+@given(seq_len=st.integers(1, 300), top_k=st.integers(1, 400))
+def test_sparse_attention_pays_for_the_keys_it_keeps(seq_len: int, top_k: int) -> None:
+    """And its indexer for all keys, without a gradient."""
+    sparse = find_model_of_type("glm_moe_dsa", top_k)
+    ops = {op.name: op for op in operators(sparse, seq_len)}
+    dense = {op.name: op for op in operators(sparse, seq_len, attention="full")}
+    kept = attended_pairs(seq_len, window=top_k)
+    assert ops["core attention"].forward * seq_len == pytest.approx(
+        dense["core attention"].forward * kept
+    )
+    assert ops["indexer scores"].backward == ops["indexer projections"].backward == 0
+    assert ops["indexer scores"].forward * seq_len == pytest.approx(
+        dense["indexer scores"].forward * (seq_len + 1) / 2
+    )
+
+
+def find_model_of_type(model_type: str, top_k: int) -> ModelShape:
+    config = json.loads((GOLDEN / "type_configs.json").read_text())[model_type]
+    config |= {"index_topk": top_k, "num_hidden_layers": 4}
+    lists = ("indexer_types", "layer_types", "mlp_layer_types")
+    return from_hugging_face({k: v for k, v in config.items() if k not in lists})
 
 
 def test_attended_pairs_by_hand() -> None:

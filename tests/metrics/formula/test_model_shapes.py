@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
+import hypothesis
 import pytest
 from click.testing import CliRunner
+from hypothesis import strategies as st
 
 from fairmfu.cli import main
 from fairmfu.ingest.core.data_files import read_data_file
 from fairmfu.ingest.extract.log_tables import read_log_tables
-from fairmfu.metrics.formula.flops import operators
+from fairmfu.metrics.formula.flops import (
+    Trainable,
+    adapter_params,
+    forward_flops_per_token,
+    operators,
+)
 from fairmfu.metrics.formula.model_shapes import (
     Attention,
     Config,
@@ -33,7 +41,9 @@ from fairmfu.metrics.formula.model_shapes import (
     models,
     with_params_total,
 )
+from fairmfu.metrics.formula.model_shapes.decoder_types import DECODERS
 from fairmfu.metrics.pipeline.analysis import analyse
+from tests.metrics.formula.test_flop_counter import written_out
 from tests.support.bad_rows import assert_commands_work
 from tests.support.each_case import each_case
 from tests.support.error_kinds import of_kind
@@ -377,9 +387,250 @@ def test_experts_are_per_layer() -> None:
     assert sparse_layers(find_model("mixtral-8x7b")) == {True: 32}
 
 
-def test_a_layer_needs_a_feed_forward_block() -> None:
-    with pytest.raises(ShapeError, check=of_kind("no-feed-forward")):
-        LayerGroup(count=1, attention=find_model("gpt2").layers[0].attention)
+def test_a_layer_needs_a_mixer_or_a_feed_forward_block() -> None:
+    with pytest.raises(ShapeError, check=of_kind("empty-layer")):
+        LayerGroup(count=1)
+
+
+# --- refusals -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("config", "kind"),
+    [
+        ({"model_type": "bert"}, "bert is an encoder, and"),
+        ({"model_type": "xlm-roberta"}, "is an encoder, and"),
+        ({"model_type": "t5"}, "is an encoder-decoder"),
+        ({"model_type": "new", "is_encoder_decoder": True}, "new is an encoder-decoder"),
+        ({"model_type": "vit"}, "is a vision model"),
+        ({"model_type": "new", "architectures": ["NewForMaskedLM"]}, "is an encoder"),
+        ({"model_type": "wav2vec2"}, "is an audio model"),
+        ({"model_type": "blt"}, "blt groups bytes into patches"),
+    ],
+)
+def test_a_model_that_is_no_decoder_is_said_to_be_what_it_is(
+    config: dict[str, object], kind: str
+) -> None:
+    with pytest.raises(ShapeError, check=of_kind("no-decoder", kind)):
+        from_hugging_face(config)
+
+
+def test_a_vision_classifier_has_another_head() -> None:
+    config = {"model_type": "new", "architectures": ["NewForImageClassification"]}
+    with pytest.raises(ShapeError, check=of_kind("other-head", "NewForImageClassification")):
+        from_hugging_face(config)
+
+
+def test_an_unknown_type_is_never_sent_to_another_reader() -> None:
+    with pytest.raises(ShapeError, check=of_kind("unknown-model-type", "arcee")) as refusal:
+        from_hugging_face({"model_type": "arcees", **LLAMA_SIZES})
+    assert "llama" not in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    ("change", "kind", "part"),
+    [
+        ({"architectures": ["ArceeForCausalLM"]}, "class-contradicts-type", "ArceeForCausalLM"),
+        ({"architectures": ["MixtralForCausalLM"]}, "class-contradicts-type", "MixtralForCausalLM"),
+        ({"hidden_act": "relu2"}, "activation-contradicts-type", "'hidden_act' = relu2"),
+        ({"hidden_act": "xielu"}, "activation-contradicts-type", "gated"),
+        ({"n_recurrent_loops": 2}, "shape-key-unread", "'n_recurrent_loops' = 2"),
+        ({"hc_mult": 4}, "shape-key-unread", "'hc_mult' = 4"),
+        ({"per_layer_config": {"1": {"head_dim": 8}}}, "shape-key-unread", "'per_layer_config'"),
+    ],
+)
+def test_a_config_that_contradicts_its_reader_is_refused_by_name(
+    change: dict[str, object], kind: str, part: str
+) -> None:
+    llama = {"model_type": "llama", **LLAMA_SIZES, "architectures": ["LlamaForCausalLM"]}
+    assert from_hugging_face({**llama, "hidden_act": "silu"}).layer_count
+    with pytest.raises(ShapeError, check=of_kind(kind, part)):
+        from_hugging_face({**llama, **change})
+
+
+def test_a_plain_reader_refuses_a_gated_activation() -> None:
+    arcee = {"model_type": "arcee", **LLAMA_SIZES}
+    assert from_hugging_face({**arcee, "hidden_act": "relu2"}).layer_count
+    with pytest.raises(ShapeError, check=of_kind("activation-contradicts-type", "plain")):
+        from_hugging_face({**arcee, "hidden_act": "swiglu"})
+
+
+@pytest.mark.parametrize(
+    ("model_type", "change", "kind", "part"),
+    [
+        ("longcat_flash", {"zero_expert_num": 7}, "uneven-routing", "over 7 empty experts"),
+        (
+            "zaya",
+            {"first_k_dense_replace": 1, "intermediate_size": 8},
+            *("layer-part-missing", "experts"),
+        ),
+        ("mpt", {"attn_config": {"attn_type": "other"}}, "uncovered-variant", "= other"),
+        ("mpt", {"attn_config": {"qk_ln": True}}, "uncovered-variant", "'qk_ln' = true"),
+        ("mpt", {"no_bias": False}, "uncovered-variant", "'no_bias' = false"),
+        ("deepseek_v4", {"compress_rates": {}}, "shape-key-missing", "'compress_rates'"),
+        ("gemma4_text", {"per_layer_config": 3}, "shape-key-malformed", "is 3, not"),
+        ("gemma4_text", {"per_layer_config": {"0": 3}}, "shape-key-malformed", "config.0' is 3"),
+        (
+            "gemma4_text",
+            {"use_bidirectional_attention": "all"},
+            *("uncovered-variant", "'use_bidirectional_attention' = all"),
+        ),
+    ],
+)
+def test_a_variant_that_its_type_lacks_is_refused_by_name(
+    model_type: str, change: dict[str, object], kind: str, part: str
+) -> None:
+    config = written_out(json.loads((COUNTED / "type_configs.json").read_text())[model_type])
+    with pytest.raises(ShapeError, check=of_kind(kind, part)):
+        from_hugging_face({**config, **change})
+
+
+def test_a_class_of_another_type_with_equal_layers_is_fine() -> None:
+    llama = {"model_type": "llama", **LLAMA_SIZES}
+    assert from_hugging_face({**llama, "architectures": ["IQuestCoderForCausalLM"]}).layer_count
+    assert from_hugging_face({**llama, "architectures": ["UnheardOfForCausalLM"]}).layer_count
+
+
+def test_a_wrong_number_of_parameters_for_arcee_is_no_more_taken() -> None:
+    """With the type llama it counted 5.5 billion parameters of 4.0."""
+    config = {"hidden_size": 2560, "num_hidden_layers": 32, "num_attention_heads": 32}
+    config |= {"intermediate_size": 18432, "vocab_size": 32000, "hidden_act": "relu2"}
+    shape = from_hugging_face({"model_type": "arcee", **config})
+    assert shape.params_total == 4_022_766_080
+    with pytest.raises(ShapeError, check=of_kind("activation-contradicts-type", "relu2")):
+        from_hugging_face({"model_type": "llama", **config})
+
+
+# --- keys of published configs ---------------------------------------------------------------
+
+MAMBA_2: Final = {"mamba_d_conv": 4, "mamba_d_head": 64, "mamba_expand": 2, "mamba_n_groups": 1}
+HEADS: Final = {"num_attention_heads": 32, "num_key_value_heads": 8}
+PUBLISHED: Final[dict[str, tuple[dict[str, object], float]]] = {
+    "Nemotron-H-8B": (
+        {
+            "model_type": "nemotron_h",
+            "hidden_size": 4096,
+            "hybrid_override_pattern": "M-M-M-M*-M-M-M-M-M*-M-M-M-M-M*-M-M-M-M-M*-M-M-M-M-M-",
+            "mamba_num_heads": 128,
+            "mamba_head_dim": 64,
+            "n_groups": 8,
+            "ssm_state_size": 128,
+            "conv_kernel": 4,
+            **HEADS,
+            "attention_head_dim": 128,
+            "intermediate_size": 21504,
+            "mlp_hidden_act": "relu2",
+            "vocab_size": 131072,
+            "architectures": ["NemotronHForCausalLM"],
+        },
+        8.1,
+    ),
+    "Bamba-9B": (
+        {
+            "model_type": "bamba",
+            "hidden_size": 4096,
+            "num_hidden_layers": 32,
+            "attn_layer_indices": [9, 18, 27],
+            **HEADS,
+            **MAMBA_2,
+            "mamba_n_heads": 128,
+            "mamba_d_state": 128,
+            "intermediate_size": 14336,
+            "vocab_size": 128256,
+        },
+        9.78,
+    ),
+    "Granite-4.0-H-Small": (
+        {
+            "model_type": "granitemoehybrid",
+            "hidden_size": 4096,
+            "num_hidden_layers": 40,
+            "layer_types": (["mamba"] * 5 + ["attention"] + ["mamba"] * 4) * 4,
+            **HEADS,
+            **MAMBA_2,
+            "mamba_n_heads": 128,
+            "mamba_d_state": 128,
+            "intermediate_size": 768,
+            "shared_intermediate_size": 1536,
+            "num_local_experts": 72,
+            "num_experts_per_tok": 10,
+            "vocab_size": 100352,
+            "tie_word_embeddings": True,
+        },
+        32.2,
+    ),
+    "LFM2-1.2B": (
+        {
+            "model_type": "lfm2",
+            "hidden_size": 2048,
+            "num_hidden_layers": 16,
+            "full_attn_idxs": [2, 5, 8, 10, 12, 14],
+            **HEADS,
+            "block_ff_dim": 12288,
+            "block_multiple_of": 256,
+            "block_ffn_dim_multiplier": 1.0,
+            "conv_L_cache": 3,
+            "vocab_size": 65536,
+            "tie_embedding": True,
+        },
+        1.17,
+    ),
+    "MiniMax-M2": (
+        {
+            "model_type": "minimax_m2",
+            "hidden_size": 3072,
+            "num_hidden_layers": 62,
+            "num_attention_heads": 48,
+            "num_key_value_heads": 8,
+            "head_dim": 128,
+            "intermediate_size": 1536,
+            "num_local_experts": 256,
+            "num_experts_per_tok": 8,
+            "attn_type_list": [1] * 62,
+            "shared_intermediate_size": 0,
+            "vocab_size": 200064,
+        },
+        228.7,
+    ),
+}
+"""Configs with the keys that transformers 5 renames, and billions of parameters as published."""
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_the_keys_of_published_configs_are_read(name: str) -> None:
+    config, billions = PUBLISHED[name]
+    assert from_hugging_face(config).params_total == pytest.approx(billions * 1e9, rel=0.005)
+
+
+# --- records of decoders --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("model_type", sorted(DECODERS))
+def test_every_key_of_a_record_is_a_name(model_type: str) -> None:
+    decoder = DECODERS[model_type]
+    keys = [*decoder.names, *decoder.names.values(), *decoder.per_layer, *decoder.window_keys]
+    assert all(re.fullmatch(r"\w+", key) for key in keys)
+    renamed_twice = set(decoder.names) & set(decoder.names.values())
+    assert not renamed_twice or model_type == "minimax_m3_vl_text"  # both its blocks have a width
+
+
+@hypothesis.given(layers=st.integers(1, 12), loops=st.integers(1, 4))
+def test_a_loop_multiplies_work_and_no_parameters(layers: int, loops: int) -> None:
+    sizes = {**LLAMA_SIZES, "num_hidden_layers": layers + 2, "sliding_window": 4}
+    dory = {"model_type": "dory", **sizes, "n_input_layers": 1, "n_output_layers": 1}
+    dory["layer_types"] = ["full_attention"] * (layers + 2)
+    once, looped = (from_hugging_face({**dory, "n_recurrent_loops": times}) for times in (1, loops))
+    assert looped.params_total == once.params_total
+    more = forward_flops_per_token(operators(looped, 8)) - forward_flops_per_token(
+        operators(once, 8)
+    )
+    lora = Trainable(kind="lora", lora_rank=4, lora_targets=("all-linear",))
+    adapters = [operators(shape, 8, trainable=lora)[-1].forward for shape in (once, looped)]
+    assert adapters[1] * (layers + 2) == adapters[0] * (layers * loops + 2)
+    assert adapter_params(looped, lora) == adapter_params(once, lora)
+    one = from_hugging_face({**dory, "n_recurrent_loops": 2})
+    each = forward_flops_per_token(operators(one, 8)) - forward_flops_per_token(operators(once, 8))
+    assert more == (loops - 1) * each
 
 
 # --- Hugging Face ---------------------------------------------------------------------------
@@ -661,7 +912,7 @@ def test_the_text_model_of_a_multimodal_config() -> None:
 @pytest.mark.parametrize(
     ("change", "kind", "part"),
     [
-        ({"model_type": "rwkv"}, "unknown-model-type", "'rwkv'"),
+        ({"model_type": "mixtrall"}, "unknown-model-type", "Nearest known: mixtral"),
         ({"model_type": None}, "unknown-model-type", "None"),
         ({"hidden_size": None}, "shape-key-missing", "The qwen3_moe config: 'hidden_size'"),
         ({"num_key_value_heads": None}, "shape-key-missing", "'num_key_value_heads'"),

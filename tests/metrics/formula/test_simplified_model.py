@@ -68,7 +68,7 @@ def test_a_table_may_be_narrower_than_the_model() -> None:
 
 
 def test_linear_attention_is_none_that_they_know() -> None:
-    with pytest.raises(ShapeError, check=of_kind("tool-without-linear-attention")):
+    with pytest.raises(ShapeError, check=of_kind("tool-without-mixer")):
         _ = seen("qwen3-next-80b-a3b").attention
 
 
