@@ -1166,7 +1166,10 @@ def rebuild(store: Path) -> None:
 @click.option(
     "--dtype",
     "precision",
-    type=click.Choice(["fp32", "tf32", "fp16", "bf16", "fp8", "fp8+lm_head", "mxfp8", "nvfp4"]),
+    type=click.Choice(
+        ["fp32", "tf32", "fp16", "bf16", "fp8", "fp8+lm_head", "mxfp8", "nvfp4"],
+        case_sensitive=False,
+    ),
     default="bf16",
     help="Precision. Below 16 bits, core attention and lm_head stay in bf16; with fp8+lm_head, "
     "only core attention.",

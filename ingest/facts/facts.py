@@ -22,7 +22,7 @@ import polars as pl
 import yaml
 
 from ..core.errors import FactError
-from ..core.schema import FACT_NAMES, FactName, fact_bounds, fact_problem
+from ..core.schema import FACT_NAMES, FactName, as_choice, fact_bounds, fact_problem
 from ..core.toml_reader import parse_toml
 from ..decode.text_cleaning import to_valid_utf8
 from ..formats.launch_view import Fact, stated_size
@@ -304,6 +304,7 @@ def _fact(name: str, text: str, origin: str, folder: Path, where: str) -> Fact:
     definition = _known(name, where)
     if definition.kind == "json" and not text.startswith("{"):
         text = _json_file(folder / text, where)
+    text = as_choice(definition, text)
     _check(name, definition, text, where)
     value = to_valid_utf8(_canonical(definition, text))
     return {"name": name, "value": value, "origin": to_valid_utf8(origin), "line": None}
