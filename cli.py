@@ -1158,6 +1158,17 @@ def rebuild(store: Path) -> None:
     help="Size of an image in the sequence, in pixels after resizing; may be repeated.",
 )
 @click.option(
+    "--documents",
+    metavar="LENGTHS",
+    help="Lengths of the documents in a sequence, between which attention stops: 4x1024,4096.",
+)
+@click.option(
+    "--batch",
+    type=click.IntRange(1, 2**40),
+    default=1,
+    help="Sequences in the KV cache, for its total size.",
+)
+@click.option(
     "--phase",
     type=click.Choice(["train", "prefill", "decode"]),
     default="train",
@@ -1201,12 +1212,25 @@ def rebuild(store: Path) -> None:
     help="GPU, for its peak; fairmfu accelerators lists the names.",
 )
 @click.option(
+    "--peak-flops",
+    type=_Finite(1e9, 1e18),
+    help="Dense FLOP/s of the GPU in this precision, instead of --accelerator, such as 989.4e12.",
+)
+@click.option(
     "--tgs", type=_Finite(0, min_open=True), help="Speed in tokens/s/GPU: prints its MFU."
 )
 @click.option(
     "--mfu",
     type=_Finite(0, 1, min_open=True),
     help="Speed as an MFU, such as 0.4: prints its tokens/s/GPU.",
+)
+@click.option(
+    "--hfu",
+    type=_Finite(0, 1, min_open=True),
+    help="Speed as an HFU, which includes activation checkpointing: needs --recompute.",
+)
+@click.option(
+    "--tflops", type=_Finite(0, min_open=True), help="Speed in TFLOP/s/GPU, exact attention."
 )
 @click.option(
     "--time-for",
@@ -1218,10 +1242,24 @@ def rebuild(store: Path) -> None:
 @click.option(
     "--against-others",
     is_flag=True,
-    help="Compare with FLOPs/token by the formulas of other tools.",
+    help="Compare with FLOPs/token by the formulas of other tools; with a speed, also their "
+    "TFLOP/s and MFU.",
+)
+@click.option(
+    "--printed",
+    metavar="FIGURE",
+    help="Figure of a log, such as 418.2 (TFLOP/s) or 41.3%: with --against-others, marks the "
+    "formula that gives it.",
 )
 @text_option
-def flops_command(model: str, output: str, *, against_others: bool, **options: Any) -> None:  # noqa: ANN401
+def flops_command(
+    model: str,
+    output: str,
+    *,
+    against_others: bool,
+    printed: str | None,
+    **options: Any,  # noqa: ANN401
+) -> None:
     r"""Show FLOPs per token of a model, and MFU or training time.
 
     \b
@@ -1233,8 +1271,14 @@ def flops_command(model: str, output: str, *, against_others: bool, **options: A
     """
     if options["gpus"] and not options["tokens"]:
         raise click.UsageError("--gpus needs --time-for.")
-    if options["recompute"] and not options["accelerator"] and not against_others:
+    if (
+        options["recompute"]
+        and not against_others
+        and not (options["accelerator"] or options["peak_flops"])
+    ):
         raise click.UsageError("--recompute gives an HFU, which needs --accelerator.")
+    if printed and not against_others:
+        raise click.UsageError("--printed needs --against-others.")
     from fairmfu.ingest.facts.facts import read_model_config
     from fairmfu.metrics import answer, ask
     from fairmfu.metrics.pipeline.calculator import compare_with_other_tools
@@ -1245,7 +1289,8 @@ def flops_command(model: str, output: str, *, against_others: bool, **options: A
         named = read_model_config(given) if given.suffix == ".json" or given.is_file() else model
         question = ask(named, **options, overlay=_overlay())
         if against_others:
-            click.echo(show_other_tools(question, compare_with_other_tools(question), output))
+            rows = compare_with_other_tools(question, printed)
+            click.echo(show_other_tools(question, answer(question), rows, output, printed))
         else:
             click.echo(show_answer(answer(question), output))
     except ValueError as error:

@@ -290,13 +290,21 @@ def _layer(d: int, layer: LayerGroup, A_of: _Pairs) -> Iterator[tuple[str, float
 
 
 def _attended(
-    attention: Attention, T: int, convention: AttentionConvention, attended: float | None
+    attention: Attention,
+    T: int,
+    convention: AttentionConvention,
+    attended: float | None,
+    documents: Sequence[int] | None,
 ) -> float:
-    """Return A of one layer; `attended` as in `operators`."""
+    """Return A of one layer; `attended` and `documents` as in `operators`."""
     if convention == "full":
         return T
     masked = attended_pairs(
-        T, window=attention.window, chunk=attention.chunk, causal=attention.causal
+        T,
+        window=attention.window,
+        chunk=attention.chunk,
+        causal=attention.causal,
+        documents=documents,
     )
     if attended is None:
         return masked
@@ -341,13 +349,14 @@ def _summed(terms: Iterable[tuple[str, int, float]]) -> Iterator[tuple[str, int,
 # --- forward and backward -------------------------------------------------------------------
 
 
-def operators(
+def operators(  # noqa: PLR0913 - inputs of the formula
     shape: ModelShape,
     seq_len: int,
     *,
     attention: AttentionConvention = "exact",
     trainable: Trainable | None = None,
     attended: float | None = None,
+    documents: Sequence[int] | None = None,
 ) -> tuple[Operator, ...]:
     """Return every operator of the model once, in the order of the forward pass.
 
@@ -358,6 +367,8 @@ def operators(
         Replaces A of the full causal layers. A layer with a window or chunk takes the smaller
         of `attended` and its own A over one sequence: exact where every document is shorter than
         the window or none ends inside it, else an upper bound. `full` ignores `attended`.
+    documents: lengths of the packed documents, where a mask separates them: A of every layer is
+        then exact. Give either `attended` or these
 
     Raises ValueError for a length below 1, an `attended` outside (0, T], or LoRA targets missing
     from this model.
@@ -367,7 +378,9 @@ def operators(
             f"Attended pairs per token lie in (0, {seq_len}], the sequence length: {attended}."
         )
     trained = trainable or Trainable()
-    terms = _summed(_forward(shape, lambda at: _attended(at, seq_len, attention, attended)))
+    terms = _summed(
+        _forward(shape, lambda at: _attended(at, seq_len, attention, attended, documents))
+    )
     base = (make_operator(name, layers, flops, trained) for name, layers, flops in terms)
     if trained.kind != "lora":
         return tuple(base)
@@ -452,11 +465,11 @@ def inference_operators(
     if phase == "prefill":
         return operators(served, context_len, trainable=forward_only)
     _check_lengths(context_len, [context_len], [])
-    terms = _summed(_forward(served, lambda attention: _cached(attention, context_len)))
+    terms = _summed(_forward(served, lambda attention: cached_keys(attention, context_len)))
     return tuple(make_operator(*term, forward_only) for term in terms)
 
 
-def _cached(attention: Attention, context_len: int) -> int:
+def cached_keys(attention: Attention, context_len: int) -> int:
     """Return the number of keys that the last of `context_len` tokens sees."""
     seen = context_len
     if attention.chunk is not None:
@@ -485,13 +498,14 @@ def hfu_unknown_reason(recompute: str | None, shape: ModelShape | None = None) -
     return f"no closed form for recompute={recompute!r}: its executed FLOPs are unknown"
 
 
-def hardware_operators(
+def hardware_operators(  # noqa: PLR0913 - inputs of the formula
     shape: ModelShape,
     seq_len: int,
     recompute: Recompute,
     *,
     trainable: Trainable | None = None,
     attended: float | None = None,
+    documents: Sequence[int] | None = None,
 ) -> tuple[tuple[Operator, ...], tuple[Operator, ...]]:
     """Return the operators with recomputation, for the bounds of HFU: lower, upper.
 
@@ -504,7 +518,7 @@ def hardware_operators(
     """
     if reason := hfu_unknown_reason(recompute, shape):
         raise ValueError(f"No HFU: {reason}.")
-    ops = operators(shape, seq_len, trainable=trainable, attended=attended)
+    ops = operators(shape, seq_len, trainable=trainable, attended=attended, documents=documents)
     high = tuple(replace(op, recomputed=_recomputed(op, recompute)) for op in ops)
     if recompute != "full":
         return high, high
@@ -543,6 +557,7 @@ def hardware_flops_bounds(
     recompute: str | None,
     *,
     trainable: Trainable | None = None,
+    documents: Sequence[int] | None = None,
 ) -> tuple[float | None, float | None]:
     """Return the numerators of `hfu_low` and `hfu_high` [FLOP per token].
 
@@ -551,7 +566,7 @@ def hardware_flops_bounds(
     policy = _POLICIES.get(recompute)
     if policy is None or shape.has_linear_attention:
         return None, None
-    low, high = hardware_operators(shape, seq_len, policy, trainable=trainable)
+    low, high = hardware_operators(shape, seq_len, policy, trainable=trainable, documents=documents)
     return _executed(low), _executed(high)
 
 
