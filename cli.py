@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from fairmfu.metrics.core.run_table import MetricsRow
     from fairmfu.metrics.formula.accelerators import Accelerator
     from fairmfu.metrics.pipeline.analysis import Analysis
+    from fairmfu.metrics.pipeline.missing_facts import RunNeeds
     from fairmfu.reports.nightly.night_report import Night
     from fairmfu.reports.nightly.nightly import NightlyOrder
     from fairmfu.reports.page.redaction import Redaction
@@ -149,6 +150,45 @@ def _models_begun(_context: click.Context, begun: str) -> Iterator[CompletionIte
         yield CompletionItem(name)
     if not found:
         yield CompletionItem(begun, type="file")
+
+
+@_quiet
+def _assignments_begun(context: click.Context, begun: str) -> Iterator[CompletionItem]:
+    """Yield runs and names of facts, or values behind `NAME=`.
+
+    bash splits words at `=`, so the name may be the word before.
+    """
+    from fairmfu.ingest.core.schema import FACT_NAMES
+
+    words = ["", "", *(context.params.get("arguments") or ())]
+    name, equals, value = begun.partition("=")
+    if words[-1] == "=":
+        name, equals, value = words[-2], "=", begun
+    elif not begun and words[-1] in FACT_NAMES:  # bash completes an "=" as an empty word
+        name, equals = words[-1], "="
+    if equals:
+        prefix = f"{name}=" if "=" in begun else ""
+        for known in _fact_values_begun(name, value):
+            yield CompletionItem(f"{prefix}{known}")
+        return
+    for name, fact in FACT_NAMES.items():
+        if begun and name.startswith(begun):
+            yield CompletionItem(f"{name}=", help=fact.meaning)
+    yield from _runs_begun(context, None, begun)
+
+
+def _fact_values_begun(name: str, begun: str) -> Iterator[str]:
+    """Yield values of a fact that begin with the text."""
+    from fairmfu.metrics.formula.accelerators import accelerator_names, normalise_name
+    from fairmfu.metrics.formula.model_shapes import model_names
+    from fairmfu.reports.text.fact_examples import fact_values
+
+    values: Iterable[str] = fact_values(name)
+    if name == "model":
+        values = model_names()
+    if name == "accelerator":
+        values = map(normalise_name, accelerator_names())
+    return (value for value in values if value.startswith(begun.lower()))
 
 
 @_quiet
@@ -407,6 +447,7 @@ def _paths_or_again(
     "assignments",
     multiple=True,
     metavar="NAME=VALUE",
+    shell_complete=_assignments_begun,
     help="Fact for all runs in these logs, such as gpus=8; may be repeated.",
 )
 @click.option(
@@ -556,39 +597,131 @@ def _conclude(outcomes: Iterable[Outcome]) -> None:
 @click.argument(
     "arguments",
     nargs=-1,
-    required=True,
     metavar="RUN... NAME=VALUE...",
-    shell_complete=_runs_begun,
+    shell_complete=_assignments_begun,
+)
+@click.option(
+    "--facts",
+    "template",
+    type=_Path(exists=True, dir_okay=False, path_type=Path),
+    help="File with [[facts]] tables for several runs: fairmfu missing --write.",
 )
 @store_option
-def set_facts(arguments: tuple[str, ...], store: Path) -> None:
+def set_facts(arguments: tuple[str, ...], template: Path | None, store: Path) -> None:
     r"""Give, correct or remove facts of stored runs.
 
     \b
     Examples:
       fairmfu set my-run accelerator="NVIDIA H800" seq_len=4096
+      fairmfu set "titan-*" accelerator=h100
       fairmfu set my-run seq_len=
+      fairmfu set --facts facts.toml
+
+    RUN is a run id, a run's name or a pattern of names. fairmfu missing lists the facts that runs
+    lack, fairmfu facts lists all.
 
     NAME= without a value removes a fact that was given here or with ingest --set. Then the log and
     the files beside it decide again.
     """
-    from fairmfu.ingest.facts.facts import facts_from_flags
+    from fairmfu.ingest.facts.facts import facts_from_flags, facts_of_selections
+
+    names = [a for a in arguments if "=" not in a]
+    given = [a for a in arguments if "=" in a]
+    facts = facts_from_flags(given, "fairmfu set", allow_removal=True)
+    if bool(names) != bool(facts) or not (facts or template):
+        raise click.UsageError("Give at least one run and one NAME=VALUE, or --facts FILE.")
+    selections = [] if template is None else facts_of_selections(template)
+    if facts:
+        selections.append((names, facts))
+    if not selections:
+        raise click.ClickException(f"{template}: no fact is given yet. Remove the '# ' before it.")
+    _give(_open(store), selections)
+
+
+def _give(store: Store, selections: Sequence[tuple[list[str], list[dict[str, Any]]]]) -> None:
+    """Give facts to the chosen runs, in one batch."""
     from fairmfu.metrics import choose
     from fairmfu.reports.text.verdict import count_noun
 
-    names = tuple(a for a in arguments if "=" not in a)
-    given = [a for a in arguments if "=" in a]
-    facts = facts_from_flags(given, "fairmfu set", allow_removal=True)
-    if not names or not facts:
-        raise click.UsageError("Give at least one run and one NAME=VALUE.")
-    opened = _open(store)
-    chosen = choose(opened.table("runs"), *names)
-    _check_names(facts)
-    new = opened.give_facts(dict.fromkeys(chosen["run_id"], facts))
-    removes = {fact["value"] is None for fact in facts}
+    runs = store.table("runs")
+    facts_of_runs: dict[str, list[dict[str, Any]]] = {}
+    for names, facts in selections:
+        for run_id in choose(runs, *names)["run_id"]:
+            facts_of_runs.setdefault(run_id, []).extend(facts)
+        _check_names(facts)
+    new = store.give_facts(facts_of_runs)
+    removes = {fact["value"] is None for facts in facts_of_runs.values() for fact in facts}
     done = "Set or removed" if len(removes) > 1 else "Removed" if True in removes else "Set"
     changed = f"{done} {count_noun(new, 'fact')}" if new else "Nothing changed"
-    click.echo(f"{changed} on {count_noun(chosen.height, 'run')}", err=True)
+    click.echo(f"{changed} on {count_noun(len(facts_of_runs), 'run')}", err=True)
+
+
+@main.command()
+@format_option
+def facts(output: str) -> None:
+    """List all facts of a run, with values, units and examples."""
+    from fairmfu.reports.text.missing_text import show_facts
+
+    click.echo(show_facts(output))
+
+
+@main.command()
+@runs_argument
+@click.option(
+    "--write",
+    "out",
+    type=_Path(dir_okay=False, path_type=Path),
+    help="Write a TOML template to fill in, with proposals from the logged figures.",
+)
+@store_option
+@format_option
+def missing(names: tuple[str, ...], out: Path | None, store: Path, output: str) -> None:
+    r"""List the facts that runs need for an MFU, all in one round.
+
+    \b
+    Examples:
+      fairmfu missing
+      fairmfu missing "titan-*" --write facts.toml
+
+    First what unlocks what, then the facts by folder. All facts are named that any later step would
+    ask for. JSON and CSV have a row for each run.
+    """
+    from fairmfu.metrics import choose
+    from fairmfu.metrics.pipeline.missing_facts import find_needs
+    from fairmfu.reports.text.missing_text import missing_rows, show_missing
+    from fairmfu.reports.text.tabular import render_frame
+
+    tables = _open(store).tables()
+    chosen = choose(tables["runs"], *names)["run_id"].to_list()
+    needs = find_needs(tables, _overlay(), chosen)
+    if out is not None:
+        _write_template(tables, needs, out)
+        return
+    if output in ("json", "csv"):
+        click.echo(render_frame(missing_rows(needs), output))
+        return
+    click.echo(show_missing(needs, output))
+
+
+def _write_template(
+    tables: Mapping[str, pl.DataFrame], needs: Sequence[RunNeeds], out: Path
+) -> None:
+    """Write a template of facts; an existing file is never replaced."""
+    from fairmfu.reports.text.missing_text import facts_template
+
+    analysis = _analysis_of(tables)
+    proposals = {
+        run.run_id: analysis.proposals(run.run_id)
+        for run in needs
+        if run.gain and not {"model", "seq_len"}.isdisjoint(run.facts)
+    }
+    if out.exists():
+        raise click.ClickException(f"{out} exists already. Give another name to --write.")
+    try:
+        out.write_text(facts_template(needs, proposals, str(out)), encoding="utf-8")
+    except OSError as error:
+        raise click.ClickException(_not_written(error, out)) from error
+    click.echo(f"Wrote {out}. Fill in the values, then: fairmfu set --facts {out}", err=True)
 
 
 @main.command()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from difflib import get_close_matches
+from fnmatch import fnmatchcase
 from typing import Final
 
 import polars as pl
@@ -23,8 +24,9 @@ def choose(table: pl.DataFrame, *names: str, noun: str = "run") -> pl.DataFrame:
     """Return the rows of some runs, in the order of the names; all rows without names.
 
     table: any with `run_id` and `name`: Analysis.metrics, reports.current_metrics, the table
-    `runs`; its columns and units stay. names: ids, beginnings of ids, names, or ids of other
-    sources of the same launch. noun: what the rows are, also the command that lists them.
+    `runs`; its columns and units stay. names: ids, beginnings of ids, names, patterns of names
+    (`titan-*`), or ids of other sources of the same launch. noun: what the rows are, also the
+    command that lists them.
 
     Raises RunNameError with the nearest names where no run matches.
 
@@ -40,10 +42,18 @@ def choose(table: pl.DataFrame, *names: str, noun: str = "run") -> pl.DataFrame:
         rows = rows or [
             i for i, of in enumerate(members) if any(name and m.startswith(name) for m in of)
         ]
+        rows = rows or [i for i, run in enumerate(run_names) if _fits(run, name)]
         if not rows:
             raise _unknown(name, run_names, noun)
         keep += rows
     return table[list(dict.fromkeys(keep))]
+
+
+def _fits(run_name: str, pattern: str) -> bool:
+    return not _WILDCARDS.isdisjoint(pattern) and fnmatchcase(run_name, pattern)
+
+
+_WILDCARDS: Final = frozenset("*?[")
 
 
 def _unknown(name: str, run_names: list[str], noun: str) -> RunNameError:

@@ -293,10 +293,17 @@ def _explained(
         _proposed(found, row) if propose else "",
         "Facts\n" + render_frame(short, "table", FACT_COLUMNS),
         *(f"Warning: {printable(warning)}" for warning in row["warnings"]),
-        *([f"Missing: {', '.join(row['missing'])}"] if row["missing"] else []),
+        _missing(row),
         f"Source: {printable(join_values(row['sources']))}",
     ]
     return "\n\n".join(part for part in parts if part)
+
+
+def _missing(row: MetricsRow) -> str:
+    if not row["missing"]:
+        return ""
+    command = f"fairmfu missing {row['run_id']}"
+    return f"Missing: {', '.join(row['missing'])}. All that later steps need too: {command}"
 
 
 def _cut(value: str) -> str:
