@@ -657,74 +657,6 @@ def _give(store: Store, selections: Sequence[tuple[list[str], list[dict[str, Any
 
 
 @main.command()
-@format_option
-def facts(output: str) -> None:
-    """List all facts of a run, with values, units and examples."""
-    from fairmfu.reports.text.missing_text import show_facts
-
-    click.echo(show_facts(output))
-
-
-@main.command()
-@runs_argument
-@click.option(
-    "--write",
-    "out",
-    type=_Path(dir_okay=False, path_type=Path),
-    help="Write a TOML template to fill in, with proposals from the logged figures.",
-)
-@store_option
-@format_option
-def missing(names: tuple[str, ...], out: Path | None, store: Path, output: str) -> None:
-    r"""List the facts that runs need for an MFU, all in one round.
-
-    \b
-    Examples:
-      fairmfu missing
-      fairmfu missing "titan-*" --write facts.toml
-
-    First what unlocks what, then the facts by folder. All facts are named that any later step would
-    ask for. JSON and CSV have a row for each run.
-    """
-    from fairmfu.metrics import choose
-    from fairmfu.metrics.pipeline.missing_facts import find_needs
-    from fairmfu.reports.text.missing_text import missing_rows, show_missing
-    from fairmfu.reports.text.tabular import render_frame
-
-    tables = _open(store).tables()
-    chosen = choose(tables["runs"], *names)["run_id"].to_list()
-    needs = find_needs(tables, _overlay(), chosen)
-    if out is not None:
-        _write_template(tables, needs, out)
-        return
-    if output in ("json", "csv"):
-        click.echo(render_frame(missing_rows(needs), output))
-        return
-    click.echo(show_missing(needs, output))
-
-
-def _write_template(
-    tables: Mapping[str, pl.DataFrame], needs: Sequence[RunNeeds], out: Path
-) -> None:
-    """Write a template of facts; an existing file is never replaced."""
-    from fairmfu.reports.text.missing_text import facts_template
-
-    analysis = _analysis_of(tables)
-    proposals = {
-        run.run_id: analysis.proposals(run.run_id)
-        for run in needs
-        if run.gain and not {"model", "seq_len"}.isdisjoint(run.facts)
-    }
-    if out.exists():
-        raise click.ClickException(f"{out} exists already. Give another name to --write.")
-    try:
-        out.write_text(facts_template(needs, proposals, str(out)), encoding="utf-8")
-    except OSError as error:
-        raise click.ClickException(_not_written(error, out)) from error
-    click.echo(f"Wrote {out}. Fill in the values, then: fairmfu set --facts {out}", err=True)
-
-
-@main.command()
 @store_option
 @format_option
 def runs(store: Path, output: str) -> None:
@@ -807,6 +739,65 @@ def explain(run: str, store: Path, output: Literal["table", "json"], *, propose:
     click.echo("\n".join(map(wrapped, told.splitlines())) if output == "table" else told)
     if FAULT in told:
         sys.exit(EXIT_UNREAD_SOURCE)
+
+
+@main.command()
+@runs_argument
+@click.option(
+    "--write",
+    "out",
+    type=_Path(dir_okay=False, path_type=Path),
+    help="Write a TOML template to fill in, with proposals from the logged figures.",
+)
+@store_option
+@format_option
+def missing(names: tuple[str, ...], out: Path | None, store: Path, output: str) -> None:
+    r"""List the facts that runs need for an MFU, all in one round.
+
+    \b
+    Examples:
+      fairmfu missing
+      fairmfu missing "titan-*" --write facts.toml
+
+    First what unlocks what, then the facts by folder. All facts are named that any later step would
+    ask for. JSON and CSV have a row for each run.
+    """
+    from fairmfu.metrics import choose
+    from fairmfu.metrics.pipeline.missing_facts import find_needs
+    from fairmfu.reports.text.missing_text import missing_rows, show_missing
+    from fairmfu.reports.text.tabular import render_frame
+
+    tables = _open(store).tables()
+    chosen = choose(tables["runs"], *names)["run_id"].to_list()
+    needs = find_needs(tables, _overlay(), chosen)
+    if out is not None:
+        _write_template(tables, needs, out)
+        return
+    if output in ("json", "csv"):
+        click.echo(render_frame(missing_rows(needs), output))
+        return
+    click.echo(show_missing(needs, output))
+
+
+def _write_template(
+    tables: Mapping[str, pl.DataFrame], needs: Sequence[RunNeeds], out: Path
+) -> None:
+    """Write a template of facts; an existing file is never replaced."""
+    from fairmfu.reports.text.missing_text import facts_template
+
+    analysis = _analysis_of(tables)
+    proposals = {
+        run.run_id: analysis.proposals(run.run_id)
+        for run in needs
+        if run.gain and not {"model", "seq_len"}.isdisjoint(run.facts)
+    }
+    if out.exists():
+        raise click.ClickException(f"{out} exists already. Give another name to --write.")
+    try:
+        out.write_text(facts_template(needs, proposals, str(out)), encoding="utf-8")
+    except OSError as error:
+        raise click.ClickException(_not_written(error, out)) from error
+    click.echo(f"Wrote {out}. Fill in the values, then: fairmfu set --facts {out}", err=True)
 
 
 @main.command()
@@ -1511,6 +1502,15 @@ def _check_format(every: FormatCatalog, word: str, log: Path | None, output: str
     click.echo(show_check({"log_format": name, "log": str(log), **asdict(result)}, output))
     if not result.matched:
         raise click.ClickException(f"{log}: no line matches {name}.")
+
+
+@main.command()
+@format_option
+def facts(output: str) -> None:
+    """List all facts of a run, with values, units and examples."""
+    from fairmfu.reports.text.missing_text import show_facts
+
+    click.echo(show_facts(output))
 
 
 @main.command()
