@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gc
 import os
+import shlex
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -19,7 +20,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 
 import click
+from click.core import ParameterSource
 from click.shell_completion import CompletionItem, get_completion_class
+
+from fairmfu.reports.text import messages
 
 if TYPE_CHECKING:
     import polars as pl
@@ -45,17 +49,10 @@ CONTEXT_SETTINGS = {
     "auto_envvar_prefix": "FAIRMFU",
     "max_content_width": 100,
 }
-TRACEBACK_VARIABLE = "FAIRMFU_TRACEBACK"
-"""Variable that makes a fault of fairmfu print its traceback."""
-
-FAULT_NOTE = (
-    "fairmfu itself failed: %s. Please report this with the text in brackets. For a traceback, "
-    f"set {TRACEBACK_VARIABLE}=1 and run the command again."
-)
 EXIT_UNREAD_SOURCE = 4
 NIGHT_EXIT_MEANINGS = {
     0: "no failed or missing job, no new regression",
-    3: "a regression",
+    3: "a regression of speed, memory, loss or start-up",
     EXIT_UNREAD_SOURCE: "a log could not be read or analysed",
     5: "a job failed or is missing",
 }
@@ -69,7 +66,7 @@ class _Path(click.Path):
 
     def convert(self, value: Any, param: Any, ctx: Any) -> Any:  # noqa: ANN401 - click's signature
         if value == "":
-            self.fail("the path is empty. For the current folder, give '.'.", param, ctx)
+            raise messages.EMPTY_PATH()  # noqa: RSE102 - a kind
         return super().convert(value, param, ctx)
 
 
@@ -79,7 +76,7 @@ class _Finite(click.FloatRange):
     def convert(self, value: Any, param: Any, ctx: Any) -> Any:  # noqa: ANN401 - click's signature
         number = super().convert(value, param, ctx)
         if not isfinite(number):
-            self.fail(f"{value} is not a finite number.", param, ctx)
+            raise messages.NOT_FINITE(value=value)
         return number
 
 
@@ -224,11 +221,42 @@ def store_option(command: Command) -> Command:
     return click.option(
         "--store",
         type=_Place(path_type=Path, file_okay=False),
-        default=Path("fairmfu-store"),
+        default=_configured_store,
+        show_default="store of ./fairmfu.toml, else fairmfu-store",
+        callback=_remember_given_store,
         envvar="FAIRMFU_STORE",
         show_envvar=True,
         help="Folder of the store, or its address in an object store (s3://...).",
     )(command)
+
+
+def _configured_store() -> Path:
+    from fairmfu.ingest.facts.config_file import configured_store
+
+    return configured_store()
+
+
+STORE_KEY: Final = "fairmfu.store"
+"""Key of the context's `meta`: the store that the user named with --store."""
+
+
+def _remember_given_store(context: click.Context, parameter: click.Parameter, store: Path) -> Path:
+    """Keep a store named with --store: printed commands have to name it too."""
+    if context.get_parameter_source(str(parameter.name)) is ParameterSource.COMMANDLINE:
+        context.meta[STORE_KEY] = str(store)
+    return store
+
+
+def _given_store() -> str | None:
+    context = click.get_current_context(silent=True)
+    return None if context is None else context.meta.get(STORE_KEY)
+
+
+def _runnable(text: str) -> str:
+    """Return a text whose commands name the store that --store named."""
+    from fairmfu.reports.text.commands import with_store
+
+    return with_store(text, _given_store())
 
 
 def engine_options(command: Command) -> Command:
@@ -302,11 +330,24 @@ def price_option(command: Command) -> Command:
 
 def _price(_context: click.Context, _parameter: click.Parameter, text: str | None) -> Price | None:
     from fairmfu.metrics.compare.cost import price
+    from fairmfu.metrics.compare.messages import NOT_A_PRICE, PriceError
 
     try:
         return None if text is None else price(text)
-    except ValueError as error:
-        raise click.BadParameter(str(error)) from error
+    except PriceError as error:
+        raise NOT_A_PRICE.made(click.BadParameter, text=text) from error
+
+
+def _allowed(
+    _context: click.Context, _parameter: click.Parameter, text: str | None
+) -> float | None:
+    """Return the slow-down that a gate allows [fraction]; None without a gate."""
+    from fairmfu.ingest.facts.project_config import parse_fraction
+
+    share = None if text is None else parse_fraction(text)
+    if text is not None and share is None:
+        raise messages.NOT_A_FRACTION(option="--fail-below")
+    return share
 
 
 GC_THRESHOLDS: Final = (50_000, 20, 100)
@@ -320,6 +361,14 @@ class _Command(click.Command):
     def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         self.help = (self.help or "").replace("\\b\n", "\b\n")
         super().format_help_text(ctx, formatter)
+
+
+class _Failure(click.ClickException):
+    """Error that ends a command. kind: identifier of its ErrorKind."""
+
+    def __init__(self, message: str, kind: str) -> None:
+        super().__init__(message)
+        self.kind = kind
 
 
 class _Group(click.Group):
@@ -370,23 +419,24 @@ class _Group(click.Group):
             error.message = _printable(error.message)  # type: ignore[misc]
             raise
         except FairmfuError as error:
-            raise click.ClickException(_printable(str(error))) from error
+            raise _Failure(_printable(str(error)), error.kind) from error
         except OSError as error:
             if error.filename is None:  # no file of the user's: a pipe that was closed
                 raise
-            words = _printable(f"{error.filename}: {explain_read_error(error)}")
-            raise click.ClickException(words) from error
+            path, why = _printable(str(error.filename)), _printable(explain_read_error(error))
+            raise messages.FILE_FAILED(path=path, why=why) from error
         except BaseException as error:  # a panic of Polars is no Exception
-            if TRACEBACK_VARIABLE in os.environ:
+            if messages.TRACEBACK_VARIABLE in os.environ:
                 raise
-            raise click.ClickException(_printable(FAULT_NOTE % describe_fault(error))) from error
+            fault = _printable(describe_fault(error))
+            raise messages.FAIRMFU_FAILED(fault=fault) from error
 
 
 def _printable(text: str) -> str:
     """Return text that is safe on a terminal: file names may be hostile."""
     from fairmfu.reports.text.tabular import printable
 
-    return printable(text)
+    return printable(_runnable(text))
 
 
 def _say(text: str) -> None:
@@ -554,7 +604,8 @@ def _echo_outcome(outcome: Outcome, *, verbose: bool = False) -> None:
     elif outcome.status == "read":
         unread = f", {outcome.unread_lines:,} unread" if outcome.unread_lines else ""
         steps, others = _lines(outcome.step_lines, "step"), _lines(outcome.other_lines, "other")
-        _say(f"{outcome.path}: {outcome.log_format}, {steps}{unread}, {others}")
+        names = _names(outcome.names)
+        _say(f"{outcome.path}: {outcome.log_format}, {steps}{unread}, {others}{names}")
         if verbose:
             _say(f"  {outcome.cost}")
     elif outcome.status == "passed":
@@ -562,6 +613,18 @@ def _echo_outcome(outcome: Outcome, *, verbose: bool = False) -> None:
             _say(outcome.skipped_message)
     elif outcome.status == "known":
         _say(f"{outcome.path}: {outcome.message}")
+
+
+def _names(names: Sequence[str]) -> str:
+    """Return the names of a file's runs, the first ones of many."""
+    if not names:
+        return ""
+    shown = names if len(names) <= MAX_NAMES else (*names[:2], f"{len(names) - 2:,} more")
+    return f"; {'run' if len(names) == 1 else 'runs'} {', '.join(shown)}"
+
+
+MAX_NAMES: Final = 3
+"""Most runs of one file to name."""
 
 
 def _lines(number: int, kind: str) -> str:
@@ -588,7 +651,7 @@ def _conclude(outcomes: Iterable[Outcome]) -> None:
     counted = ", ".join(f"{counts[key]:,} {word}" for key, word in words.items() if key in counts)
     click.echo(counted, err=True)
     if not counts["read"] + counts["known"] + counts["unchanged"]:
-        raise click.ClickException("no source could be read.")
+        raise messages.NO_SOURCE_READ()  # noqa: RSE102 - a kind
     if counts["failed"]:
         sys.exit(EXIT_UNREAD_SOURCE)
 
@@ -629,12 +692,12 @@ def set_facts(arguments: tuple[str, ...], template: Path | None, store: Path) ->
     given = [a for a in arguments if "=" in a]
     facts = facts_from_flags(given, "fairmfu set", allow_removal=True)
     if bool(names) != bool(facts) or not (facts or template):
-        raise click.UsageError("Give at least one run and one NAME=VALUE, or --facts FILE.")
+        raise messages.SET_WITHOUT_FACT()  # noqa: RSE102 - a kind
     selections = [] if template is None else facts_of_selections(template)
     if facts:
         selections.append((names, facts))
     if not selections:
-        raise click.ClickException(f"{template}: no fact is given yet. Remove the '# ' before it.")
+        raise messages.TEMPLATE_WITHOUT_FACT(path=template)
     _give(_open(store), selections)
 
 
@@ -680,18 +743,38 @@ def runs(store: Path, output: str) -> None:
 
 @main.command()
 @runs_argument
+@click.option(
+    "--fail-below",
+    "allowed",
+    callback=_allowed,
+    metavar="SHARE",
+    help="For two runs, base and head: exit with 3 if head is slower by more than this share, "
+    "such as 2%, over its whole 95 % interval; with 6 if the interval does not decide.",
+)
 @price_option
 @store_option
 @format_option
-def compare(names: tuple[str, ...], price: Price | None, store: Path, output: str) -> None:
+def compare(
+    names: tuple[str, ...], allowed: float | None, price: Price | None, store: Path, output: str
+) -> None:
     r"""Show which run is faster, by how much, and why logs disagree.
 
     \b
-    Example:
+    Examples:
       fairmfu compare titan-8b xtuner-8b --price "2.50 EUR"
+      fairmfu compare base head --fail-below 2% --format markdown
 
-    RUN is a run id or a run's name; without RUN, all runs are compared. Runs are ranked within
-    groups of like-for-like runs. For other runs, the differences are listed and no winner is named.
+    RUN is a run id, a run's name or the path of its log; without RUN, all runs are compared. Runs
+    are ranked within groups of like-for-like runs. For other runs, the differences are listed and
+    no winner is named. The Markdown of two named runs shows the change from the first to the
+    second.
+
+    \b
+    Exit codes with --fail-below:
+      0  head is not slower by more than the share, over its whole interval
+      3  head is slower by more than the share, over its whole interval
+      5  head failed: it crashed, ran out of memory, was killed or lost its loss
+      6  not decided: the interval contains the share, or the two are not ranked
     """
     from fairmfu.reports import compare as side_by_side
     from fairmfu.reports.text.tabular import render_frame, wrapped
@@ -699,15 +782,23 @@ def compare(names: tuple[str, ...], price: Price | None, store: Path, output: st
     found = side_by_side(_analysis(_open(store)), *names, price=price)
     if len(names) > 1 and found.ranked.height == 1:
         click.echo("All names are of the same run. Give two runs to compare.", err=True)
+    result = None if allowed is None else found.gate(allowed)
+    if allowed is not None and result is None:
+        many = f"The names given have {found.ranked.height:,}." if names else "No name is given."
+        raise messages.GATE_NEEDS_TWO(given=many)
     if output in ("json", "csv"):
         click.echo(render_frame(found.table, output))
-        _end(found.rows)
-        return
-    for sentence in found.sentences:
-        click.echo(wrapped(sentence))
-    click.echo(f"\n{found.text(output)}")
-    _echo_doubts([row | {"name": row["label"]} for row in found.rows], missing=False)
-    _end(found.rows)
+    elif output == "markdown":
+        click.echo(found.markdown(allowed))
+    else:
+        for sentence in found.sentences:
+            click.echo(wrapped(_runnable(sentence)))
+        click.echo(f"\n{found.text(output)}")
+    if output not in ("json", "csv"):
+        _echo_doubts([row | {"name": row["label"]} for row in found.rows], missing=False)
+    if result is not None:
+        _say(f"{result.sentence} Exit code {result.code}.")
+    _end(found.rows, result.code if result is not None else 0)
 
 
 @main.command()
@@ -720,23 +811,26 @@ def compare(names: tuple[str, ...], price: Price | None, store: Path, output: st
 )
 @text_option
 def explain(run: str, store: Path, output: Literal["table", "json"], *, propose: bool) -> None:
-    r"""Show how a run's MFU is computed, and why its log disagrees.
+    r"""Show what happened in a run, its MFU, and why its log disagrees.
 
     \b
     Examples:
       fairmfu explain titan-8b
       fairmfu explain titan-8b --propose
 
-    First the formula with the run's numbers, each with its source. Then the logged figures: whether
-    the framework's own formula reproduces them, which facts they confirm, and the factors that lead
-    from the logged figure to ours.
+    First the diagnosis: outcome, speeds, and what cost most time. Then missing facts with the
+    command that gives them, the speeds, the phases of a step, the slowest steps, late ranks and
+    the wall time. Then the formula with the run's numbers, and the logged figures: whether the
+    framework's own formula reproduces them, and the factors that lead from the logged figure to
+    ours.
     """
     from fairmfu.metrics.core.run_messages import FAULT
     from fairmfu.reports import explain as describe
     from fairmfu.reports.text.tabular import wrapped
 
     told = describe(_analysis(_open(store)), run, output=output, propose=propose)
-    click.echo("\n".join(map(wrapped, told.splitlines())) if output == "table" else told)
+    lines = map(wrapped, _runnable(told).splitlines())
+    click.echo("\n".join(lines) if output == "table" else told)
     if FAULT in told:
         sys.exit(EXIT_UNREAD_SOURCE)
 
@@ -776,7 +870,7 @@ def missing(names: tuple[str, ...], out: Path | None, store: Path, output: str) 
     if output in ("json", "csv"):
         click.echo(render_frame(missing_rows(needs), output))
         return
-    click.echo(show_missing(needs, output))
+    click.echo(_runnable(show_missing(needs, output)))
 
 
 def _write_template(
@@ -791,13 +885,15 @@ def _write_template(
         for run in needs
         if run.gain and not {"model", "seq_len"}.isdisjoint(run.facts)
     }
+    command = f"fairmfu set --facts {shlex.quote(str(out))}"
     if out.exists():
-        raise click.ClickException(f"{out} exists already. Give another name to --write.")
+        raise messages.TEMPLATE_EXISTS(path=out)
     try:
-        out.write_text(facts_template(needs, proposals, str(out)), encoding="utf-8")
+        text = facts_template(needs, proposals, _runnable(command))
+        out.write_text(text, encoding="utf-8")
     except OSError as error:
-        raise click.ClickException(_not_written(error, out)) from error
-    click.echo(f"Wrote {out}. Fill in the values, then: fairmfu set --facts {out}", err=True)
+        raise _not_written(error, out, "--write") from error
+    _say(f"Wrote {out}. Fill in the values, then: {command}")
 
 
 @main.command()
@@ -850,7 +946,15 @@ def report(  # noqa: PLR0913, PLR0917 - each is an argument of the command
 
     kind = report_format(out, output)
     tables = _open(store).tables()
-    told = tell(tables, *names, title=title, price=price, overlay=_overlay(), redact=redact)
+    told = tell(
+        tables,
+        *names,
+        title=title,
+        price=price,
+        overlay=_overlay(),
+        redact=redact,
+        store=_given_store(),
+    )
     if told.redaction is not None:
         _echo_hidden(told.redaction)
     files = save_report(told, out, kind)
@@ -912,11 +1016,11 @@ def chart(  # noqa: PLR0913, PLR0917 - each is an argument of the command
         from fairmfu.reports.page.chart_export import listing
 
         if name is not None or out is not None:
-            raise click.UsageError("--list accepts neither NAME nor --out.")
+            raise messages.LIST_WITH_NAME()  # noqa: RSE102 - a kind
         click.echo(listing())
         return
     if name is None:
-        raise click.UsageError("Give the NAME of a chart. List them with: fairmfu chart --list")
+        raise messages.CHART_NAME_MISSING()  # noqa: RSE102 - a kind
     from fairmfu.reports.charts import render_process
 
     render_process.start_drawing(out.suffix if out else "svg")
@@ -987,7 +1091,7 @@ def export(  # noqa: PLR0913 - each is an argument of the command
     from fairmfu.reports.trackers.tracker_record import redact_records, tracker_records
 
     if tracker == "tensorboard" and experiment is not None:
-        raise click.UsageError("--experiment does not apply to TensorBoard. Remove it.")
+        raise messages.EXPERIMENT_OF_TENSORBOARD()  # noqa: RSE102 - a kind
     tables = _open(store).tables()
     analysis = _analysis_of(tables)
     chosen = choose(analysis.metrics, *names)
@@ -1004,7 +1108,7 @@ def export(  # noqa: PLR0913 - each is an argument of the command
         ):
             _say(f"{run.name}: {run.series.height:,} steps, {len(run.tags)} series: {place}")
     except OSError as error:
-        raise click.ClickException(_not_written(error, out)) from error
+        raise _not_written(error, out) from error
     _say(f"Open: {trackers.TRACKERS[tracker].open_command.format(out=out)}")
     _end(failed)
 
@@ -1055,6 +1159,13 @@ def query(sql: str, store: Path, output: str) -> None:
     type=_Path(path_type=Path, file_okay=False),
     help="Folder to write the reports to.  [default: nightly]",
 )
+@click.option(
+    "--issue",
+    "issue_dir",
+    type=_Path(path_type=Path, file_okay=False),
+    metavar="DIR",
+    help="Folder to write one Markdown file per new finding to, ready to file.",
+)
 @click.option("--title", help="Heading of the report.  [default: Nightly]")
 @click.option(
     "--series-by",
@@ -1070,8 +1181,8 @@ def query(sql: str, store: Path, output: str) -> None:
 @click.option(
     "--fail-on",
     metavar="NAME,...",
-    help="Findings that make the night fail: regression, crash, missing, standing; none for "
-    "unreadable logs alone.  [default: regression, crash, missing]",
+    help="Findings that make the night fail: regression, crash, missing, slower-start, memory, "
+    "loss, standing; none for unreadable logs alone.  [default: regression, crash, missing]",
 )
 @click.option(
     "--keep",
@@ -1107,7 +1218,7 @@ def nightly(paths: tuple[str, ...], config_file: Path | None, **options: Any) ->
     Exit codes:
       0  nothing that --fail-on names
       1  the night failed; the last good report stays
-      3  a regression
+      3  a regression of speed, memory, loss or start-up
       4  a log could not be read or analysed
       5  a job failed or is missing
     Where several apply: 1, then 5, then 3, then 4.
@@ -1235,16 +1346,15 @@ def doctor(store: Path) -> None:
     It changes nothing. The exit code is 1 if something is lost or wrong.
     """
     from fairmfu.ingest.store.doctor import examine_store
-    from fairmfu.reports.text.tabular import printable
     from fairmfu.reports.text.verdict import count_noun
 
     found = examine_store(_open(store))
     for one in found:
         kind = "Error" if one.is_harmful else "Note"
-        click.echo(printable(f"{kind}: {one.what}. {one.remedy}."))
+        click.echo(_printable(f"{kind}: {one.what}. {one.remedy}."))
     harm = sum(one.is_harmful for one in found)
     if harm:
-        raise click.ClickException(f"{store}: {count_noun(harm, 'problem')} found.")
+        raise messages.STORE_PROBLEMS(store=store, count=count_noun(harm, "problem"))
     click.echo(f"{store}: no problems found.")
 
 
@@ -1394,31 +1504,25 @@ def flops_command(
     MODEL is a name that `fairmfu models` lists, or the path of a Hugging Face config.json.
     """
     if options["gpus"] and not options["tokens"]:
-        raise click.UsageError("--gpus needs --time-for.")
-    if (
-        options["recompute"]
-        and not against_others
-        and not (options["accelerator"] or options["peak_flops"])
-    ):
-        raise click.UsageError("--recompute gives an HFU, which needs --accelerator.")
+        raise messages.GPUS_WITHOUT_TIME()  # noqa: RSE102 - a kind
+    has_peak = options["accelerator"] or options["peak_flops"]
+    if options["recompute"] and not has_peak and not against_others:
+        raise messages.RECOMPUTE_WITHOUT_ACCELERATOR()  # noqa: RSE102 - a kind
     if printed and not against_others:
-        raise click.UsageError("--printed needs --against-others.")
+        raise messages.PRINTED_WITHOUT_OTHERS()  # noqa: RSE102 - a kind
     from fairmfu.ingest.facts.facts import read_model_config
     from fairmfu.metrics import answer, ask
     from fairmfu.metrics.pipeline.calculator import compare_with_other_tools
     from fairmfu.reports.text.calculator_text import show_answer, show_other_tools
 
-    try:
-        given = Path(model)
-        named = read_model_config(given) if given.suffix == ".json" or given.is_file() else model
-        question = ask(named, **options, overlay=_overlay())
-        if against_others:
-            rows = compare_with_other_tools(question, printed)
-            click.echo(show_other_tools(question, answer(question), rows, output, printed))
-        else:
-            click.echo(show_answer(answer(question), output))
-    except ValueError as error:
-        raise click.ClickException(str(error)) from error
+    given = Path(model)
+    named = read_model_config(given) if given.suffix == ".json" or given.is_file() else model
+    question = ask(named, **options, overlay=_overlay())
+    if against_others:
+        rows = compare_with_other_tools(question, printed)
+        click.echo(show_other_tools(question, answer(question), rows, output, printed))
+    else:
+        click.echo(show_answer(answer(question), output))
 
 
 @main.command()
@@ -1470,7 +1574,7 @@ def formats(log: Path | None, checked: str | None, output: str, *, eras: bool) -
         _check_format(every, checked, log, output)
         return
     if log is not None:
-        raise click.UsageError("LOG needs --check NAME or --check FILE.toml.")
+        raise messages.LOG_WITHOUT_CHECK()  # noqa: RSE102 - a kind
     rows = [
         {
             "format": f.name,
@@ -1501,7 +1605,7 @@ def _check_format(every: FormatCatalog, word: str, log: Path | None, output: str
     result = check_format(log_format, log, extends)
     click.echo(show_check({"log_format": name, "log": str(log), **asdict(result)}, output))
     if not result.matched:
-        raise click.ClickException(f"{log}: no line matches {name}.")
+        raise messages.NO_LINE_MATCHES(log=log, name=name)
 
 
 @main.command()
@@ -1550,11 +1654,11 @@ def completion(shell: str) -> None:
       fish   fairmfu completion fish > ~/.config/fish/completions/fairmfu.fish
 
     It completes commands, options, runs, formats, models, GPUs and charts. Runs come from --store,
-    else from FAIRMFU_STORE, else from ./fairmfu-store.
+    else from FAIRMFU_STORE, else from the store of ./fairmfu.toml, else from ./fairmfu-store.
     """
     script = get_completion_class(shell)
     if script is None:
-        raise click.UsageError(f"There is no completion for {shell}.")
+        raise messages.UNKNOWN_SHELL(shell=shell)
     click.echo(script(main, {}, "fairmfu", "_FAIRMFU_COMPLETE").source())
 
 
@@ -1571,10 +1675,7 @@ def _check_names(facts: Sequence[dict[str, Any]]) -> None:
         from fairmfu.metrics.audit.formula_checks import ERAS_BY_NAME
 
         if given["logged_formula"] not in ERAS_BY_NAME:
-            raise click.ClickException(
-                f"logged_formula={given['logged_formula']!r} is not a known formula. List them "
-                "with: fairmfu formats --eras"
-            )
+            raise messages.UNKNOWN_LOGGED_FORMULA(name=given["logged_formula"])
     if {"model", "accelerator"} & given.keys():
         from fairmfu.metrics.utilization.formula_inputs import (
             accelerator_match_note,
@@ -1596,17 +1697,15 @@ def _engine(name: str | None, address: str | None, processes: int | None) -> Ite
         from fairmfu.ingest.workers.local_engine import LocalEngine, default_process_count
 
         if address:
-            raise click.UsageError("--ray-address needs --engine ray.")
+            raise messages.ADDRESS_WITHOUT_RAY()  # noqa: RSE102 - a kind
         yield LocalEngine(processes or default_process_count())
         return
     if processes:
-        raise click.UsageError("--processes needs --engine local: a cluster uses its own cores.")
+        raise messages.PROCESSES_WITH_RAY()  # noqa: RSE102 - a kind
     if find_spec("ray") is None:
         from fairmfu.ingest.core.errors import install_hint
 
-        raise click.ClickException(
-            f"--engine ray needs Ray, which is not installed. {install_hint('ray')}"
-        )
+        raise messages.RAY_MISSING(hint=install_hint("ray"))
     from fairmfu.ingest.workers.ray_engine import RayEngine
 
     with RayEngine(address, _say) as cluster:
@@ -1615,14 +1714,15 @@ def _engine(name: str | None, address: str | None, processes: int | None) -> Ite
 
 def _config(paths: tuple[str, ...], config_file: Path | None) -> ProjectConfig:
     """Return the configuration of fairmfu.toml, or an empty one without that file."""
-    from fairmfu.ingest.facts.project_config import ProjectConfig, find_config, load_config
+    from fairmfu.ingest.facts.config_file import find_config
+    from fairmfu.ingest.facts.project_config import ProjectConfig, load_config
     from fairmfu.metrics.compare.cost import price
     from fairmfu.metrics.core.run_table import METRICS
 
     found = config_file or find_config()
     config = load_config(found, METRICS.names(), price) if found else ProjectConfig()
     if not paths and not config.sources:
-        raise click.UsageError("Give at least one PATH, or `sources` in fairmfu.toml.")
+        raise messages.NO_SOURCE_GIVEN()  # noqa: RSE102 - a kind
     return config
 
 
@@ -1631,6 +1731,7 @@ def _order(
 ) -> NightlyOrder:
     """Return the order of a nightly: from the options, else from fairmfu.toml."""
     from fairmfu.ingest.core.paths import parse_path
+    from fairmfu.ingest.facts.config_file import DEFAULT_STORE
     from fairmfu.metrics.compare.cost import price
     from fairmfu.reports.nightly.nightly import NightlyOrder
     from fairmfu.reports.page.redaction import Redaction
@@ -1639,11 +1740,14 @@ def _order(
     threshold = _threshold(options["threshold"], config)
     store, out = options["store"] or config.store, options["out"] or config.out
     _check_apart(store, out)
+    if store != DEFAULT_STORE:
+        click.get_current_context().meta[STORE_KEY] = str(store)
     wait = config.wait if options["wait"] is None else options["wait"]
     return NightlyOrder(
         sources=tuple(map(parse_path, paths)) or config.sources,
         store=_open(store, wait),
         out=out,
+        issue_dir=options["issue_dir"] or config.issue_dir,
         title=options["title"] or config.title,
         by=by,
         threshold=threshold,
@@ -1652,7 +1756,7 @@ def _order(
         fail_on=_fail_on(options["fail_on"], config),
         expected=config.jobs.expected,
         ended=config.jobs.ended,
-        overlay=_overlay(config.accelerators),
+        overlay=_overlay_of(config.accelerators),
         price=options["price"] or (price(config.price) if config.price else None),
         engine=engine,
         facts_of=config.facts_of,
@@ -1674,8 +1778,8 @@ def _series_columns(series_by: str | None, config: ProjectConfig) -> Sequence[st
     by = tuple((series_by or "").replace(",", " ").split()) or config.series.by
     for name in by:
         if name not in METRICS:
-            words = f"metrics has no column {name!r}. {suggest_or_list(name, METRICS)}"
-            raise click.BadParameter(words.rstrip(), param_hint="--series-by")
+            hint = suggest_or_list(name, METRICS)
+            raise _of_option("--series-by", messages.UNKNOWN_SERIES_COLUMN(name=name, hint=hint))
     return by or SERIES_BY
 
 
@@ -1689,7 +1793,7 @@ def _fail_on(text: str | None, config: ProjectConfig) -> Sequence[str]:
     names = () if names == ("none",) else names
     for name in names:
         if problem := fail_on_problem(name):
-            raise click.BadParameter(problem, param_hint="--fail-on")
+            raise _of_option("--fail-on", messages.UNKNOWN_FINDING(problem=problem))
     return names
 
 
@@ -1699,7 +1803,7 @@ def _threshold(text: str | None, config: ProjectConfig) -> float:
 
     share = config.series.threshold if text is None else parse_fraction(text)
     if share is None:
-        raise click.BadParameter("--threshold must be a fraction below 1, such as 0.03 or 3%.")
+        raise messages.NOT_A_FRACTION(option="--threshold")
     return share
 
 
@@ -1707,7 +1811,13 @@ def _check_apart(store: Path, out: Path) -> None:
     """Raise if reports would go into the store."""
     is_local = "://" not in str(store)
     if store.absolute() == out.absolute() or (is_local and store.resolve() == out.resolve()):
-        raise click.BadParameter("--store and --out are the same folder. Choose another --out.")
+        raise messages.OUT_IS_STORE()  # noqa: RSE102 - a kind
+
+
+def _of_option(name: str, error: click.BadParameter) -> click.BadParameter:
+    """Return the error with the name of the option, which click prints before it."""
+    error.param_hint = name
+    return error
 
 
 def _echo_night(night: Night) -> None:
@@ -1731,7 +1841,8 @@ def _named_baselines(store: Store) -> Sequence[str]:
     Errors of the file are ignored: other commands print them.
     """
     from fairmfu.ingest import FairmfuError
-    from fairmfu.ingest.facts.project_config import find_config, load_config
+    from fairmfu.ingest.facts.config_file import find_config
+    from fairmfu.ingest.facts.project_config import load_config
 
     with suppress(FairmfuError):
         config = load_config(found) if (found := find_config()) else None
@@ -1763,8 +1874,11 @@ def _analysis_of(tables: Mapping[str, pl.DataFrame]) -> Analysis:
     return analyse(tables, _overlay())
 
 
-def _end(rows: Iterable[Mapping[str, Any]]) -> None:
-    """Exit with 4 if a run could not be analysed. rows: with `name` and `error`."""
+def _end(rows: Iterable[Mapping[str, Any]], code: int = 0) -> None:
+    """Exit with a code other than 0, or with 4 if a run could not be analysed.
+
+    rows: with `name` and `error`
+    """
     failed = list(dict.fromkeys(row["name"] for row in rows if row["error"] is not None))
     if failed:
         from fairmfu.reports.text.verdict import count_noun
@@ -1774,18 +1888,29 @@ def _end(rows: Iterable[Mapping[str, Any]]) -> None:
             f"{', '.join(failed[:3])}{' and others' if failed[3:] else ''}. For details: "
             "fairmfu explain RUN"
         )
-        sys.exit(EXIT_UNREAD_SOURCE)
+    if code or failed:
+        sys.exit(code or EXIT_UNREAD_SOURCE)
 
 
-def _not_written(error: OSError, out: Path) -> str:
+def _not_written(error: OSError, out: Path, option: str = "--out") -> click.ClickException:
     from fairmfu.ingest.core.errors import explain_write_error
 
-    why, todo = explain_write_error(error, "--out")
-    return _printable(f"{error.filename or out}: {why}. {todo}")
+    why, todo = explain_write_error(error, option)
+    return messages.EXPORT_NOT_WRITABLE(path=error.filename or out, why=why, remedy=todo)
 
 
-def _overlay(path: Path | None = None) -> tuple[Accelerator, ...]:
+def _overlay() -> tuple[Accelerator, ...]:
+    """Return the accelerators of the file in `--accelerators`, else of ./fairmfu.toml."""
+    from fairmfu.ingest.facts.config_file import configured_accelerators
+
+    if click.get_current_context().find_root().obj is not None:
+        return _overlay_of(None)
+    return _overlay_of(configured_accelerators())
+
+
+def _overlay_of(path: Path | None) -> tuple[Accelerator, ...]:
     """Return the accelerators of the file in `--accelerators`, else of `path`."""
+    from fairmfu.ingest.core.messages import UNREADABLE_FILE
     from fairmfu.metrics.formula.accelerators import OverlayError, load_overlay
 
     path = click.get_current_context().find_root().obj or path
@@ -1793,17 +1918,19 @@ def _overlay(path: Path | None = None) -> tuple[Accelerator, ...]:
         return ()
     try:
         return load_overlay(path.read_text(encoding="utf-8"))
-    except (OverlayError, UnicodeDecodeError) as error:
-        raise click.ClickException(f"{path}: {error}") from error
+    except OverlayError as error:
+        raise _Failure(f"{path}: {error}", error.kind) from error
+    except UnicodeDecodeError as error:
+        raise UNREADABLE_FILE(path=path, why=f"{error}.") from error
 
 
 def _echo_doubts(rows: Iterable[MetricsRow], *, missing: bool = True) -> None:
     """Print doubts and missing facts on stderr: stdout has only the table."""
     from fairmfu.reports.text.runs_table import run_doubts
-    from fairmfu.reports.text.tabular import printable, wrapped
+    from fairmfu.reports.text.tabular import wrapped
 
     for sentence in run_doubts(rows, missing=missing):
-        click.echo(wrapped(printable(sentence)), err=True)
+        click.echo(wrapped(_printable(sentence)), err=True)
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ import errno
 import hashlib
 import os
 import traceback
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Generic, TypeVar
 
@@ -94,8 +94,8 @@ class ClusterError(FairmfuError):
     """The machines that read files fail. No file is to blame, so the command ends."""
 
 
-ErrorT_co = TypeVar("ErrorT_co", bound=FairmfuError, covariant=True)
-MadeErrorT = TypeVar("MadeErrorT", bound=FairmfuError)
+ErrorT_co = TypeVar("ErrorT_co", bound=Exception, covariant=True)
+MadeErrorT = TypeVar("MadeErrorT", bound=Exception)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,22 +103,28 @@ class NoteKind:
     """Template of a text about a file, a store or a command.
 
     identifier: stays when the words change
-    text: a template for `str.format`: conclusion, reason, remedy
+    text: a template for `str.format`: conclusion, place, reason
     when: the situation, for docs/reference/messages.md
+    fix: a template of the remedy, shown after "Fix: "; empty if there is none
     """
 
     identifier: str
     text: str
     when: str
+    fix: str = field(default="", kw_only=True)
 
     def words(self, **fields: object) -> str:
-        """Return the text with these fields."""
-        return self.text.format(**fields)
+        """Return the text and the remedy with these fields."""
+        text, fix = self.text.format(**fields), self.fix.format(**fields)
+        return f"{text} Fix: {fix}" if fix else text
 
 
 @dataclass(frozen=True, slots=True)
 class ErrorKind(NoteKind, Generic[ErrorT_co]):
-    """Template of an error. error: class of the error."""
+    """Template of an error.
+
+    error: class of the error: of FairmfuError, or of click in the command line
+    """
 
     error: type[ErrorT_co]
 
@@ -129,29 +135,29 @@ class ErrorKind(NoteKind, Generic[ErrorT_co]):
     def made(self, error_type: type[MadeErrorT], **fields: object) -> MadeErrorT:
         """Return the error with these fields, as a given class."""
         error = error_type(self.words(**fields))
-        error.kind = self.identifier
+        vars(error)["kind"] = self.identifier
         return error
 
 
 def install_hint(extra: str) -> str:
     """Return the commands that install an extra of the package."""
     uv, pip = f"uv tool install '.[{extra}]'", f"pip install '.[{extra}]'"
-    return f"Install it in your clone of fairmfu: {uv} or {pip}."
+    return f"install it in your clone of fairmfu: {uv} or {pip}"
 
 
 def explain_write_error(error: Exception, option: str) -> tuple[str, str]:
-    """Return the reason of a failed write, and a sentence with the remedy.
+    """Return the reason of a failed write, and the remedy, both without a full stop.
 
     error: of the system, or of a library that quotes the system. option: the option that names
     another folder.
     """
     if _is_one_of(DISK_FULL_ERRNOS, error):
-        return "the disk is full", "Free some space and run it again."
+        return "the disk is full", "free some space and run it again"
     why = getattr(error, "strerror", None) or str(error) or type(error).__name__
     reason = f"cannot be written to ({why.splitlines()[0]})"
     if _is_one_of(PERMISSION_ERRNOS, error):
-        return reason, f"Give another {option}, or get write permission."
-    return reason, "Run it again; if that fails too, check the disk."
+        return reason, f"give another {option}, or get write permission"
+    return reason, "run it again; if that fails too, check the disk"
 
 
 def explain_read_error(error: OSError) -> str:
@@ -161,7 +167,7 @@ def explain_read_error(error: OSError) -> str:
     """
     why = f"{error.strerror or error}."
     if error.errno in PERMISSION_ERRNOS and error.strerror == os.strerror(error.errno):
-        return f"{why} Get read permission; ls -ld shows the owner."
+        return f"{why} Fix: get read permission; ls -ld shows the owner"
     return why
 
 

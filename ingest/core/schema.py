@@ -462,6 +462,12 @@ class FactName:
 
 # Inputs of the formula, and facts that check them. `--set NAME=VALUE` accepts these names.
 FACT_NAMES: Final[dict[str, FactName]] = {
+    "name": FactName(
+        "text",
+        "",
+        "name of the run, or of all runs of a folder if its facts.toml gives it; without dates and "
+        "numbers, of the job",
+    ),
     "gpus": FactName("int", "accelerators", "GPUs as the framework counts them (world size)"),
     "accelerator": FactName("text", "", "name of the GPU as the framework prints it"),
     "peak_flops": FactName("float", "FLOP/s", "dense peak of one GPU for the run's precision"),
@@ -567,6 +573,9 @@ FACT_NAMES: Final[dict[str, FactName]] = {
     "compile": FactName("bool", "", "torch.compile"),
     "cuda": FactName("text", "", "CUDA or other GPU runtime as printed"),
     "torch": FactName("text", "", "PyTorch version as printed"),
+    "nccl": FactName("text", "", "NCCL version as printed"),
+    "driver": FactName("text", "", "version of the GPU driver as printed"),
+    "commit": FactName("text", "", "commit of the code, as printed or as W&B stored it"),
 }
 
 

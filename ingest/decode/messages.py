@@ -14,36 +14,38 @@ EMPTY_FILE: Final = ErrorKind(
 )
 PACKED_FILE: Final = ErrorKind(
     "packed-file",
-    "{path}: a {what}, not a log. Unpack it first: {command}",
+    "{path}: a {what}, not a log.",
     "A file is an archive, or compressed by another program than gzip or zstd.",
     UnreadableSourceError,
+    fix="unpack it first: {command}",
 )
 BINARY_FILE: Final = ErrorKind(
     "binary-file",
-    "{path}: binary data, not a log ({odd} control characters in the first {size} bytes). Give the "
-    "console log or the framework's own log file.",
+    "{path}: binary data, not a log ({odd} control characters in the first {size} bytes).",
     "More than a quarter of a file's first bytes are control characters.",
     UnknownFormatError,
+    fix="give the console log or the framework's own log file",
 )
 DAMAGED_FILE: Final = ErrorKind(
     "damaged-file",
-    "{path}: cut off or damaged after line {lines:,} ({error}). Nothing was stored from it. Copy "
-    "the file again, or decompress what is left.",
+    "{path}: cut off or damaged after line {lines:,} ({error}). Nothing was stored from it.",
     "A compressed file ends early, or reading fails.",
     UnreadableSourceError,
+    fix="copy the file again, or decompress what is left",
 )
 TENSORBOARD_EXTRA_MISSING: Final = ErrorKind(
     "tensorboard-extra-missing",
-    f"{{path}}: reading a TensorBoard event file needs an extra. {install_hint('tensorboard')}",
+    "{path}: reading a TensorBoard event file needs an extra.",
     "An event file is given, and TensorBoard is not installed.",
     UnreadableSourceError,
+    fix=install_hint("tensorboard"),
 )
 DAMAGED_EVENT_FILE: Final = ErrorKind(
     "damaged-event-file",
-    "{path}: a damaged TensorBoard event file ({error}). Nothing was stored from it; copy it "
-    "again.",
+    "{path}: a damaged TensorBoard event file ({error}). Nothing was stored from it.",
     "A record of an event file is invalid.",
     UnreadableSourceError,
+    fix="copy it again",
 )
 EVENT_FILE_WITHOUT_VALUES: Final = ErrorKind(
     "event-file-without-values",

@@ -50,7 +50,7 @@ from . import writers
 from .discovery import file_identity
 from .engine_api import ReadRequest
 from .messages import LINES_LOST, NEWEST_FIRST
-from .run_names import TORCHRUN_LOG_PATH, run_name
+from .run_names import LOGGED_NAMES, TORCHRUN_LOG_PATH, name_fact, named_run
 from .table_batches import LogRows
 
 MAX_SMALL_BYTES: Final = 1024 * 1024
@@ -403,7 +403,9 @@ def _log(
         count = ids[launch.run_id]
         run_id = launch.run_id if count == 1 else f"{launch.run_id}-{count}"
         label = _label(launch, number, [other.writer for other, _ in launches])
-        run = _run(source, primary, launch, number, label)
+        logged = [f for f in (*launch.stated, *facts) if f["origin"].startswith(LOGGED_NAMES)]
+        name = named_run(source.path, name_fact(logged)) + label
+        run = _run(source, primary, launch, number, name)
         run |= {"run_id": run_id, "synthetic": parsed.synthetic}
         run["framework"] = _framework(primary, companions, launch.last_value("engine"))
         rows["runs"].append(run | _ending(launch, facts))
@@ -453,12 +455,12 @@ def cost_columns(cost: ReadingCost, size: int) -> dict[str, float]:
 
 
 def _run(
-    source: Source, primary: LogFormat, launch: Launch, number: int, label: str
+    source: Source, primary: LogFormat, launch: Launch, number: int, name: str
 ) -> dict[str, Any]:
     started = launch.started_at or _first_stamp(launch.events)
     return {
         "sha256": source.sha256,
-        "name": run_name(source.path) + label,
+        "name": name,
         "launch": number,
         "log_format": primary.name,
         "first_line": launch.first_line,

@@ -8,9 +8,10 @@ from ..core.errors import ErrorKind, UnreadableSourceError
 
 NO_REGULAR_FILE: Final = ErrorKind(
     "no-regular-file",
-    "{path}: not a regular file. Pipe its output instead: … | fairmfu ingest -",
+    "{path}: not a regular file.",
     "A path names a device, a socket or a named pipe.",
     UnreadableSourceError,
+    fix="pipe its output instead: … | fairmfu ingest -",
 )
 BROKEN_LINK: Final = ErrorKind(
     "broken-link",
@@ -44,15 +45,17 @@ NO_LOG_IN_FOLDER: Final = ErrorKind(
 )
 NEWEST_FIRST: Final = ErrorKind(
     "newest-first",
-    "{path}: its lines are in reverse order, newest first, so no step has a duration. Nothing was "
-    "stored from it; export it oldest first.",
+    "{path}: its lines are in reverse order, newest first, so no step has a duration. Nothing "
+    "was stored from it.",
     "A log was exported with its newest line first.",
     UnreadableSourceError,
+    fix="export it oldest first",
 )
 LINES_LOST: Final = ErrorKind(
     "lines-lost",
-    "{path}: {counted:,} of its {lines:,} lines were counted: a fault of fairmfu, not of the log. "
-    "Nothing was stored from it; please report it.",
+    "{path}: {counted:,} of its {lines:,} lines were counted: a fault of fairmfu, not of the "
+    "log. Nothing was stored from it.",
     "The counts of a log's lines do not add up: a fault of fairmfu.",
     UnreadableSourceError,
+    fix="report it",
 )

@@ -27,7 +27,12 @@ from ..core.toml_reader import parse_toml
 from ..decode.text_cleaning import to_valid_utf8
 from ..formats.launch_view import Fact, stated_size
 from ..formats.registry import COMPANION_FILES
-from ..formats.spec import WANDB_CONFIG_NAMES, CompanionFile, LogFormat
+from ..formats.spec import (
+    WANDB_CONFIG_NAMES,
+    WANDB_METADATA_NAMES,
+    CompanionFile,
+    LogFormat,
+)
 from ..launches.launch import Launch
 from ..launches.step_rows import StepRows
 from .messages import (
@@ -443,8 +448,14 @@ def _wandb_values(text: str) -> dict[Any, Any]:
 
 
 def _named_facts(values: Mapping[Any, Any]) -> dict[str, str]:
-    """Return the values with names of facts."""
-    return {k: _toml_text(v) for k, v in values.items() if k in ("seq_len", "micro_batch_size")}
+    """Return the values with names of facts, and the run's name."""
+    facts = {k: _toml_text(v) for k, v in values.items() if k in ("seq_len", "micro_batch_size")}
+    named = next((values[key] for key in _RUN_NAME_KEYS if isinstance(values.get(key), str)), "")
+    return facts | ({"name": named.strip()} if named.strip() else {})
+
+
+_RUN_NAME_KEYS: Final = ("wandb_run_name", "run_name", "wandb_name")
+"""Keys of a config under which trainers give Weights & Biases the name of a run."""
 
 
 _PARSERS: Final[Mapping[str, Callable[[str], object]]] = {
@@ -455,8 +466,17 @@ _PARSERS: Final[Mapping[str, Callable[[str], object]]] = {
 }
 """Parser of the text for each kind of CompanionFile."""
 
+
+def _wandb_commit(values: Mapping[str, Any]) -> dict[str, str]:
+    """Return the commit of the repository in which Weights & Biases began a run."""
+    git = values.get("git")
+    commit = git.get("commit") if isinstance(git, dict) else None
+    return {"commit": commit} if isinstance(commit, str) and commit else {}
+
+
 _NAMED_FACTS: Final = CompanionFile(names=WANDB_CONFIG_NAMES, kind="W&B", read=_named_facts)
-_COMPANIONS: Final = (*COMPANION_FILES, _NAMED_FACTS)
+_COMMIT: Final = CompanionFile(names=WANDB_METADATA_NAMES, kind="JSON", read=_wandb_commit)
+_COMPANIONS: Final = (*COMPANION_FILES, _NAMED_FACTS, _COMMIT)
 
 _IN_FILES: Final = frozenset(name for name, known in FACT_NAMES.items() if known.kind == "json")
 """Facts whose value may be the path of a JSON file."""

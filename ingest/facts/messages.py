@@ -8,9 +8,10 @@ from ..core.errors import ConfigError, ErrorKind, FactError
 
 NO_ASSIGNMENT: Final = ErrorKind(
     "no-assignment",
-    "{context} {text}: write NAME=VALUE, for example gpus=8.",
+    "{context} {text} gives no value.",
     "A fact is given without an equals sign.",
     FactError,
+    fix="write NAME=VALUE, for example gpus=8",
 )
 UNKNOWN_FACT: Final = ErrorKind(
     "unknown-fact",
@@ -62,7 +63,8 @@ NO_JSON_OBJECT: Final = ErrorKind(
 )
 CONFIG_MISSING: Final = ErrorKind(
     "config-missing",
-    "{variable}={path}: no such file. Create it, or unset the variable.",
+    "{variable}={path}: no such file.",
     "An environment variable names a configuration that does not exist.",
     ConfigError,
+    fix="create it, or unset the variable",
 )

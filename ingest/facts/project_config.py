@@ -6,7 +6,6 @@ reported at once.
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, fields
@@ -16,8 +15,8 @@ from glob import escape, has_magic
 from pathlib import Path
 from typing import Any, Final
 
-from ..core.errors import ConfigError, FactError, UnreadableSourceError
-from ..core.paths import URL_SEPARATOR, parse_path
+from ..core.errors import ConfigError, FactError
+from ..core.paths import URL_SEPARATOR
 from ..core.toml_reader import (
     TomlTable,
     raise_problems,
@@ -27,23 +26,24 @@ from ..core.toml_reader import (
 )
 from ..formats.launch_view import Fact
 from . import facts as given
-from .messages import CONFIG_MISSING
-
-CONFIG_NAME: Final = "fairmfu.toml"
-DEFAULT_STORE: Final = Path("fairmfu-store")
-CONFIG_VARIABLE: Final = "FAIRMFU_CONFIG"
-"""Environment variable: a configuration in place of ./fairmfu.toml; empty for none."""
+from .config_file import (
+    DEFAULT_STORE,
+    address_path,
+    devices_path,
+    folder_path,
+    path_of_home,
+    store_path,
+)
 
 ENGINE_NAMES: Final = ("local", "ray")
 """Engines that read logs."""
 
-FAIL_ON_NAMES: Final = ("regression", "crash", "missing", "standing")
+FAIL_ON_NAMES: Final = (
+    *("regression", "crash", "missing", "slower-start", "memory", "loss", "standing"),
+)
 """Findings that can make a night fail."""
 
 DEFAULT_FAIL_ON: Final = ("regression", "crash", "missing")
-
-UNWATCHED_NAMES: Final = ("slower-start", "memory", "loss")
-"""Findings that `fail_on` will name, and that nothing detects yet."""
 
 _PERCENT: Final = re.compile(r"(\d+(?:\.\d*)?|\.\d+)\s*%")
 
@@ -89,6 +89,7 @@ class ProjectConfig:
     """Contents of fairmfu.toml, with defaults for missing keys.
 
     sources: files, folders and patterns, local or on object stores
+    issue_dir: folder for one file per new finding; None for no files
     accelerators: a file of devices
     price: of a GPU-hour, as written
     redact: True if the reports are for others
@@ -105,6 +106,7 @@ class ProjectConfig:
     store: Path = DEFAULT_STORE
     sources: tuple[Path, ...] = ()
     out: Path = Path("nightly")
+    issue_dir: Path | None = None
     title: str = "Nightly"
     accelerators: Path | None = None
     price: str | None = None
@@ -135,16 +137,6 @@ class ProjectConfig:
         ]
 
 
-def find_config() -> Path | None:
-    """Return $FAIRMFU_CONFIG, or ./fairmfu.toml if there is one. Raises ConfigError."""
-    setting = os.environ.get(CONFIG_VARIABLE)
-    if setting:
-        if not Path(setting).is_file():
-            raise CONFIG_MISSING(variable=CONFIG_VARIABLE, path=setting)
-        return Path(setting)
-    return Path(CONFIG_NAME) if setting is None and Path(CONFIG_NAME).is_file() else None
-
-
 def load_config(
     path: Path, columns: Collection[str] = (), parse_price: Callable[[str], object] = str
 ) -> ProjectConfig:
@@ -160,11 +152,14 @@ def load_config(
     default = ProjectConfig()
     config = ProjectConfig(
         path=path,
-        store=_store(top, folder, default.store),
+        store=store_path(top, folder, default.store),
         sources=tuple(_source(top, text, folder) for text in _texts(top, "sources")),
-        out=_path(top, "out", folder, default.out),
+        out=folder_path(top, "out", folder, default.out),
+        issue_dir=(
+            folder_path(top, "issue_dir", folder, folder) if "issue_dir" in top.values else None
+        ),
         title=top.take("title", str, default.title),
-        accelerators=_devices(top, folder),
+        accelerators=devices_path(top, folder),
         price=_price(top, parse_price),
         redact=top.take("redact", bool, default.redact),
         keep=_positive(top, "keep", "reports, for example 400"),
@@ -201,64 +196,15 @@ def _regex(patterns: tuple[str, ...]) -> re.Pattern[str]:
     return re.compile("|".join(map(translate, whole)))
 
 
-def _path(table: TomlTable, key: str, folder: Path, default: Path) -> Path:
-    text = table.take(key, str, str(default))
-    if not text:
-        table.add_problem(key, "is empty. Write a folder, or leave it out.")
-    return folder / _of_home(table, key, text)
-
-
-def _store(table: TomlTable, folder: Path, default: Path) -> Path:
-    """Return a folder, or an address of an object store."""
-    value = table.values.get("store")
-    if isinstance(value, str) and URL_SEPARATOR in value:
-        return _address(table, "store", value)
-    return _path(table, "store", folder, default)
-
-
-def _of_home(table: TomlTable, key: str, text: str) -> Path:
-    """Return a path with `~` expanded; add a problem for an invalid path."""
-    wrong = "a path cannot contain a NUL character." if "\0" in text else ""
-    try:
-        path = Path(text).expanduser()
-    except RuntimeError as error:
-        path, wrong = Path(text), str(error)
-    if wrong:
-        table.add_problem(key, f"is {text!r}: {wrong}")
-    return path
-
-
 def _source(table: TomlTable, text: str, folder: Path) -> Path:
     """Return a file, a folder, a pattern or an address.
 
     Wildcards in the folder's own name are escaped.
     """
     if URL_SEPARATOR in text:
-        return _address(table, "sources", text)
-    path = _of_home(table, "sources", text)
+        return address_path(table, "sources", text)
+    path = path_of_home(table, "sources", text)
     return Path(escape(str(folder)) if has_magic(text) else folder) / path
-
-
-def _address(table: TomlTable, key: str, text: str) -> Path:
-    try:
-        return parse_path(text)
-    except UnreadableSourceError as error:
-        table.add_problem(key, f"has an invalid address: {error}")
-    return Path(text)
-
-
-def _devices(table: TomlTable, folder: Path) -> Path | None:
-    if "accelerators" not in table.values:
-        return None
-    path = _path(table, "accelerators", folder, Path())
-    try:
-        exists = path.is_file()
-    except OSError as error:  # a name that is too long
-        table.add_problem("accelerators", f"{path}: {error.strerror}.")
-    else:
-        if not exists:
-            table.add_problem("accelerators", f"{path}: no such file.")
-    return path
 
 
 def _texts(table: TomlTable, key: str) -> tuple[str, ...]:
@@ -282,7 +228,7 @@ def _price(table: TomlTable, parse_price: Callable[[str], object]) -> str | None
     try:
         parse_price(str(value))
     except ValueError as error:
-        table.add_problem("price", f"{error}.")
+        table.add_problem("price", str(error))
     return str(value)
 
 
@@ -326,8 +272,6 @@ def fail_on_problem(name: str) -> str:
     """Return why `fail_on` cannot have this name; empty if it can."""
     if name in FAIL_ON_NAMES:
         return ""
-    if name in UNWATCHED_NAMES:
-        return f"{name} is not watched yet, so it cannot fail a night. Remove it."
     return f"has {name!r}. {suggest_or_list(name, FAIL_ON_NAMES)}".rstrip()
 
 

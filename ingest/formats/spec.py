@@ -377,6 +377,9 @@ def stored_phase_timers(timers: tuple[PhaseTimer, ...]) -> str | None:
 WANDB_CONFIG_NAMES: Final = ("config.yaml", "wandb/run-*/files/config.yaml")
 """Paths of the config that Weights & Biases stores for a run of any framework."""
 
+WANDB_METADATA_NAMES: Final = ("wandb-metadata.json", "wandb/run-*/files/wandb-metadata.json")
+"""Paths of what it stores about the machine and the repository."""
+
 
 CompleteRow = Callable[[dict[str, Any], Mapping[str, str]], None]
 """Completes a row of `steps` in place, given all printed fields as text.

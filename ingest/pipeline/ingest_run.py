@@ -11,7 +11,7 @@ from functools import cache, partial
 from importlib.metadata import version
 from itertools import chain, repeat
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, cast
 
 from ..core.errors import (
     ClusterError,
@@ -43,6 +43,7 @@ from ..extract.discovery import (
 )
 from ..extract.engine_api import ReadEngine, ReadOptions, ReadRequest, ReadSession
 from ..extract.log_tables import facts_from_files, read_log
+from ..extract.run_names import LOGGED_NAMES, given_run_name, name_fact
 from ..extract.table_batches import LogBatch, LogRows
 from ..facts import facts as given
 from ..formats.launch_view import Fact
@@ -105,6 +106,7 @@ class Outcome(NamedTuple):
     urgent: a read or known file that needs attention.
     cost: for a read file, one sentence about the reading.
     kind: identifier of the message.
+    names: of the runs of a read file.
     """
 
     given: str
@@ -117,6 +119,7 @@ class Outcome(NamedTuple):
     urgent: bool = False
     cost: str = ""
     kind: str = ""
+    names: tuple[str, ...] = ()
 
     @classmethod
     def of_error(cls, given: str, status: str, error: FairmfuError) -> Outcome:
@@ -344,6 +347,7 @@ class _Job:
             else collect_rows(read["sources"]).to_dicts()[0]
         )
         done = _outcome(path, source, read, strict=self.options.strict)
+        done = done._replace(names=_run_names(read))
         if done.status != "read":
             return done
         self._tell_of_companions(log_file)
@@ -857,6 +861,22 @@ def _cost(row: Mapping[str, Any]) -> str:
         f"{row['lines']:,} lines: {row['block_lines']:,} many at once, "
         f"{row['cached_lines']:,} from the cache, {row['regex_lines']:,} one by one; "
         f"{row['other_lines']:,} match no pattern"
+    )
+
+
+def _run_names(read: LogRows | LogTables) -> tuple[str, ...]:
+    """Return the names of the runs of a file, as the store will have them."""
+    if isinstance(read, LogRows):
+        runs, facts = read.rows["runs"], read.rows["facts"]
+    else:
+        runs, facts = (collect_rows(read[name]).to_dicts() for name in ("runs", "facts"))
+    given = [fact for fact in facts if not fact["origin"].startswith(LOGGED_NAMES)]
+    named = name_fact(cast(Iterable[Fact], given))
+    if named is None:
+        return tuple(run["name"] for run in runs)
+    label = named.of_run and len(runs) > 1
+    return tuple(
+        given_run_name(run["name"], named) + (f"#{run['launch']}" if label else "") for run in runs
     )
 
 

@@ -11,50 +11,53 @@ from ..core.errors import ErrorKind, NoteKind, UnknownFormatError, UnreadableSou
 
 EMPTIED_LOG: Final = ErrorKind(
     "emptied-log",
-    "{path}: the file is empty, and was a log. The stored runs are kept. Restore or "
-    "delete the file.",
+    "{path}: the file is empty, and was a log. The stored runs are kept.",
     "A file that was read as a log is empty now.",
     UnreadableSourceError,
+    fix="restore or delete the file",
 )
 OVERWRITTEN_LOG: Final = ErrorKind(
     "overwritten-log",
-    "{path}: unknown format, and the file was a log. The stored runs are kept. Restore or delete "
-    "the file.",
+    "{path}: unknown format, and the file was a log. The stored runs are kept.",
     "A file that was read as a log has no line of a known format now.",
     UnknownFormatError,
+    fix="restore or delete the file",
 )
 FORCED_FORMAT_UNKNOWN: Final = ErrorKind(
     "forced-format-unknown",
-    "{path}: it grew, and --log-format {name}, with which it was read, is unknown now. The stored "
-    "runs are kept. Give the format's file with --log-format, or put it into the folder of "
-    "formats.",
+    "{path}: it grew, and --log-format {name}, with which it was read, is unknown now. The "
+    "stored runs are kept.",
     "A log that was read with --log-format grew, and the format is gone.",
     UnreadableSourceError,
+    fix="give the format's file with --log-format, or put it into the folder of formats",
 )
 STORED_WITH_OTHER_FORMAT: Final = ErrorKind(
     "stored-with-other-format",
-    "{path}: its content is stored already, read as {name}. --log-format is for new logs: give "
-    "another --store, or omit --log-format.",
+    "{path}: its content is stored already, read as {name}. --log-format is for new logs.",
     "A stored log is given again with another --log-format.",
     UnreadableSourceError,
+    fix="give another --store, or omit --log-format",
 )
 NAME_NOT_UTF8: Final = ErrorKind(
     "name-not-utf8",
-    "{path}: its name is not UTF-8, so it cannot be stored. Rename it.",
+    "{path}: its name is not UTF-8, so it cannot be stored.",
     "The name of a file is not UTF-8.",
     UnreadableSourceError,
+    fix="rename it",
 )
 UNREAD_LINES_REFUSED: Final = ErrorKind(
     "unread-lines-refused",
-    "{path}:{line}: {reason}: {text!r}. {count} such lines; without --strict the rest is read.",
+    "{path}:{line}: {reason}: {text!r}. {count} such lines, and --strict is given.",
     "A log has lines that look like steps and cannot be read, and --strict is given.",
     UnreadableSourceError,
+    fix="omit --strict to read the rest",
 )
 NO_LOG_GIVEN: Final = ErrorKind(
     "no-log-given",
-    "{what}: give each log as an argument, 'a.log', 'b.log'.",
+    "{what}.",
     "A Python call names no log, or a list of logs.",
     UnreadableSourceError,
+    fix="give each log as an argument, 'a.log', 'b.log'",
 )
 NO_LOG_FOUND: Final = ErrorKind(
     "no-log-found",

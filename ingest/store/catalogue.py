@@ -384,6 +384,30 @@ def batches_of_runs(connection: Connection, runs: Collection[str]) -> list[int]:
     return sorted(batch for (batch,) in rows)
 
 
+GIVEN_NAMES_SQL: Final = """
+    select run_id, case
+        when shared and value <> own then value || '/' || own
+        when not shared and count(*) over (partition by sha256, value) > 1
+            then value || '#' || launch
+        else value end as given_name
+    from (
+        select run_id, arg_max(value, strength) as value, arg_max(shared, strength) as shared
+        from (
+            select run_id, value,
+                (origin like 'flag%', origin like 'sidecar:%.facts.toml', sequence) as strength,
+                origin like 'sidecar%' and origin not like 'sidecar:%.facts.toml' as shared
+            from held.facts
+            where name = 'name' and (origin like 'flag%' or origin like 'sidecar%')
+        )
+        group by run_id
+    )
+    join (
+        select run_id, sha256, launch, regexp_extract(name, '[^/]*$') as own from held.runs
+    ) using (run_id)
+"""
+"""Names that people gave to runs (ingest.extract.run_names.given_run_name)."""
+
+
 def create_views(
     connection: Connection,
     backend: StoreBackend,
@@ -402,9 +426,11 @@ def create_views(
     batches = None if runs is None else batches_of_runs(connection, runs)
     for table in set(CATALOGUE_TABLES).intersection(tables):
         columns = ", ".join(_columns(connection, table))
+        if table == "runs":
+            columns = columns.replace('"name"', "coalesce(given_name, name) as name")
         limit = {
             "sources": f"semi join {here} h using (sha256)",
-            "runs": wanted,
+            "runs": f"left join ({GIVEN_NAMES_SQL}) using (run_id) {wanted}",
             "facts": f"semi join {of_runs} h using (run_id)",
         }[table]
         connection.execute(

@@ -8,134 +8,146 @@ from ..core.errors import ErrorKind, StoreError
 
 NO_STORE: Final = ErrorKind(
     "no-store",
-    "{store}: no store here. Name yours with --store or FAIRMFU_STORE, or make one with: "
-    "fairmfu ingest LOG… --store DIR",
+    "{store}: no store here.",
     "A command needs a store, and the folder has none.",
     StoreError,
+    fix="name yours with --store or FAIRMFU_STORE, or make one with: fairmfu ingest LOG… --store "
+    "DIR",
 )
 STORE_PATH_PATTERN: Final = ErrorKind(
     "store-path-pattern",
-    "{store}: a store's path cannot contain * ? [ or ], because its parts are read by pattern. "
-    "Give another --store.",
+    "{store}: a store's path cannot contain * ? [ or ], because its parts are read by pattern.",
     "A store's path has characters of patterns.",
     StoreError,
+    fix="give another --store",
 )
 UNSAFE_PROTOCOL: Final = ErrorKind(
     "unsafe-protocol",
     "{address}: a store cannot be at {protocol}, because two machines that write at once may "
-    "overwrite each other. Give a folder, or an address of: {protocols}.",
+    "overwrite each other.",
     "A store's address is of a protocol without conditional writes.",
     StoreError,
+    fix="give a folder, or an address of: {protocols}",
 )
 OTHER_SCHEMA: Final = ErrorKind(
     "other-schema",
-    "{store}: this store has {schema}, and this fairmfu reads schema {readable}. Use the version "
-    "of fairmfu that wrote it.",
+    "{store}: this store has {schema}, and this fairmfu reads schema {readable}.",
     "Another version of fairmfu wrote the store.",
     StoreError,
+    fix="use the version of fairmfu that wrote it",
 )
 PART_OF_OTHER_SCHEMA: Final = ErrorKind(
     "part-of-other-schema",
-    "{path}: written with schema {schema}, and this fairmfu reads schema {readable}. Use the "
-    "version of fairmfu that wrote it.",
+    "{path}: written with schema {schema}, and this fairmfu reads schema {readable}.",
     "Another version of fairmfu wrote a part of the store.",
     StoreError,
+    fix="use the version of fairmfu that wrote it",
 )
 
 # -- reading -------------------------------------------------------------------------------------
 
 PART_DENIED: Final = ErrorKind(
     "part-denied",
-    "{path}: permission denied. Ask its owner for the right to read the store.",
+    "{path}: permission denied.",
     "The system refuses to open a part of the store.",
     StoreError,
+    fix="ask its owner for the right to read the store",
 )
 DAMAGED_PART: Final = ErrorKind(
     "damaged-part",
-    "{path}: this part is gone or damaged. See what is left with: fairmfu doctor; or ingest the "
-    "logs again into a new --store.",
+    "{path}: this part is gone or damaged.",
     "A part of the store is missing, or not as it was written.",
     StoreError,
+    fix="see what is left with: fairmfu doctor; or ingest the logs again into a new --store",
 )
 UNREADABLE_PARTS: Final = ErrorKind(
     "unreadable-parts",
-    "{store}: a part is gone or damaged ({error}). See: fairmfu doctor",
+    "{store}: a part is gone or damaged ({error}).",
     "The database cannot read the parts of a store.",
     StoreError,
+    fix="see fairmfu doctor",
 )
 UNREADABLE_STORE: Final = ErrorKind(
     "unreadable-store",
-    "{store}: cannot be read ({error}). See: fairmfu doctor",
+    "{store}: cannot be read ({error}).",
     "The database fails while it reads a store.",
     StoreError,
+    fix="see fairmfu doctor",
 )
 RECORDS_LOST: Final = ErrorKind(
     "records-lost",
-    "{path}: the records of the batches are gone, so it is unknown which parts count. Restore "
-    "them, or ingest the logs again into a new --store.",
+    "{path}: the records of the batches are gone, so it is unknown which parts count.",
     "A catalogue is rebuilt, and the records of the batches are missing.",
     StoreError,
+    fix="restore them, or ingest the logs again into a new --store",
 )
 UNREADABLE_CATALOGUE: Final = ErrorKind(
     "unreadable-catalogue",
-    "{path}: cannot be read ({error}). Rebuild it with: fairmfu rebuild",
+    "{path}: cannot be read ({error}).",
     "The catalogue of a store is damaged.",
     StoreError,
+    fix="rebuild it with: fairmfu rebuild",
 )
 CATALOGUE_LOST: Final = ErrorKind(
     "catalogue-lost",
-    "{store}: the catalogue is gone. Rebuild it with: fairmfu rebuild",
+    "{store}: the catalogue is gone.",
     "A store has parts, and no catalogue.",
     StoreError,
+    fix="rebuild it with: fairmfu rebuild",
 )
 OUTDATED_CATALOGUE: Final = ErrorKind(
     "outdated-catalogue",
-    "{store}: the catalogue is older than the parts (copied, or from a backup). Rebuild it with: "
-    "fairmfu rebuild",
+    "{store}: the catalogue is older than the parts (copied, or from a backup).",
     "The catalogue of a store lacks batches whose records are gone.",
     StoreError,
+    fix="rebuild it with: fairmfu rebuild",
 )
 
 # -- writing -------------------------------------------------------------------------------------
 
 NOT_WRITABLE: Final = ErrorKind(
     "not-writable",
-    "{folder}: {why}. {remedy}",
+    "{folder}: {why}.",
     "The system refuses to open the lock of a folder.",
     StoreError,
+    fix="{remedy}",
 )
 STORE_LOCKED: Final = ErrorKind(
     "store-locked",
-    "{folder}: {holder} is writing there and did not end within {patience_s:g} s. Wait for it to "
-    "end, or give another {option}.",
+    "{folder}: {holder} is writing there and did not end within {patience_s:g} s.",
     "Another process writes to the folder for longer than a command waits.",
     StoreError,
+    fix="wait for it to end, or give another {option}",
 )
 WRITE_FAILED: Final = ErrorKind(
     "write-failed",
-    "{store}: {why}. What was stored before is intact. {remedy}",
+    "{store}: {why}. What was stored before is intact.",
     "A write to the store fails: a full disk, or no permission.",
     StoreError,
+    fix="{remedy}",
 )
 WRITE_CONFLICTS: Final = ErrorKind(
     "write-conflicts",
     "{store}: other machines wrote to it during each of {attempts} attempts, so nothing was "
-    "stored. Run it again.",
+    "stored.",
     "Other machines keep writing to the same store at an address.",
     StoreError,
+    fix="run it again",
 )
 STAGED_PART_LOST: Final = ErrorKind(
     "staged-part-lost",
-    "{path}: this part, written by a worker, is gone before it was stored. Nothing was stored from "
-    "its logs; run it again.",
+    "{path}: this part, written by a worker, is gone before it was stored. Nothing was stored "
+    "from its logs.",
     "A part that a worker of a cluster wrote disappears.",
     StoreError,
+    fix="run it again",
 )
 RUN_ID_TAKEN: Final = ErrorKind(
     "run-id-taken",
-    "{path} and {other}: both have a run with the id {run}. Ingest one into another --store.",
+    "{path} and {other}: both have a run with the id {run}.",
     "Runs of two logs have the same id.",
     StoreError,
+    fix="ingest one into another --store",
 )
 
 # -- queries -------------------------------------------------------------------------------------
@@ -160,8 +172,8 @@ QUERY_FAILED: Final = ErrorKind(
 )
 UNSUPPORTED_TYPE: Final = ErrorKind(
     "unsupported-type",
-    "query: a column of the result has an unsupported type, such as the difference of two times. "
-    "Cast it to seconds with epoch(…), or to text with ::text.",
+    "query: a column of the result has an unsupported type, such as the difference of two times.",
     "A result has a column of a type that cannot be read.",
     StoreError,
+    fix="cast it to seconds with epoch(…), or to text with ::text",
 )

@@ -344,6 +344,15 @@ class Store:
             ).pl()
         return _as_now(name, frame)
 
+    def facts_named(self, name: str) -> pl.DataFrame:
+        """Return the rows of `facts` with this name, of all runs, in order."""
+        with self._reading(("facts",)) as con:
+            rows: pl.DataFrame = con.sql(
+                "select * from facts where name = $name order by run_id, sequence",
+                params={"name": name},
+            ).pl()
+        return rows
+
     def tables(self, runs: Collection[str] | None = None) -> Tables:
         """Return all of `TABLES`, at one state of the store."""
         with self._reading(runs=runs) as con:

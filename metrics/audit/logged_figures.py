@@ -18,9 +18,12 @@ from . import flops_profiler
 PER_GPU_FIGURES: Final = ("logged_tflops", "logged_mfu", "logged_tgs")
 """Figures of one GPU, in order of preference for the comparison."""
 
+SAMPLES_FIGURE: Final = "logged_samples_per_second"
+"""Figure of all GPUs, for the comparison of runs whose tokens are unknown."""
+
 LOGGED_FIGURES: Final = (
     *PER_GPU_FIGURES,
-    "logged_samples_per_second",
+    SAMPLES_FIGURE,
     "logged_lm_tflops",
     "logged_hfu",
     "logged_total_flops",

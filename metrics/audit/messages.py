@@ -1,10 +1,13 @@
-"""Messages against lines of a log, and against its logged figures."""
+"""Messages against lines and figures of a log; errors of logged formulas."""
 
 from __future__ import annotations
 
 from typing import Final
 
+from fairmfu.ingest.core.errors import ErrorKind
+
 from ..core.messages import MessageKind
+from ..formula.messages import FormulaInputError, ShapeError
 
 ONE_LOG_FIX: Final = "ingest one log per run"
 """Remedy where several runs wrote into one log."""
@@ -116,4 +119,20 @@ FORMULA_OF_ANOTHER_DATE: Final = MessageKind(
     "formula-of-another-date",
     "The logged figures match the formula of {era} ({span}), but the log is from {day}",
     when="The formula that reproduces the figures is not of the log's date.",
+)
+
+# -- errors --------------------------------------------------------------------------------------
+
+ERA_WITHOUT_EXPERTS: Final = ErrorKind(
+    "era-without-experts",
+    "This version of the framework had no experts.",
+    "A framework's formula is from before it had experts, and the model has some.",
+    ShapeError,
+)
+TOOLS_WITHOUT_POLICY: Final = ErrorKind(
+    "tools-without-policy",
+    "The formulas of other tools do not cover recompute={policy}.",
+    "Other tools' formulas are asked for with selective activation checkpointing.",
+    FormulaInputError,
+    fix="give recompute=none or recompute=full",
 )

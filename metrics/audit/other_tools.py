@@ -25,6 +25,7 @@ from ..formula.simplified_model import SimplifiedModel, full_attention
 from .eras import deepspeed
 from .eras.torchtitan import own_heads as torchtitan
 from .eras.xtuner import halved as xtuner
+from .messages import TOOLS_WITHOUT_POLICY
 
 __all__ = ["OTHER_FORMULAS", "OtherFormula", "ToolComparison", "compare_other_formulas"]
 
@@ -408,9 +409,7 @@ def compare_other_formulas(
     Raises ValueError for another policy of recomputation, or a length below 1.
     """
     if recompute not in ("none", "full"):
-        raise ValueError(
-            f"These formulas know recompute=none or recompute=full only, not {recompute!r}."
-        )
+        raise TOOLS_WITHOUT_POLICY(policy=recompute)
     trained = trainable or Trainable()
     if ours is None:
         ours = flops_per_token(operators(shape, seq_len, trainable=trained))

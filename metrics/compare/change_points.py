@@ -34,6 +34,7 @@ from numpy.typing import NDArray
 from ..core import quantiles
 from ..core.arrays import BoolArray, FloatArray
 from ..core.intervals import (
+    FLOAT_TOLERANCE,
     MAD_TO_SIGMA,
     UPPER_PROBABILITY,
     Estimate,
@@ -72,8 +73,33 @@ MAX_SQUARED_ERROR_DROP: Final = 4.0
 """Largest drop of the squared standard errors at which a split is nearly as likely as the best."""
 SETTLING_POINTS: Final = 3
 """Number of later points until it is settled whether a point is alone."""
+MIN_RARE_SHARE: Final = 0.02
+"""Share of runs that may be far off without a change, even if none was seen yet."""
+MAX_RARE_CHANCE: Final = 1e-4
+"""Chance that all runs since a change are such rare runs, up to which they are a change."""
 FALSE_SHIFT_CHANCE: Final = 0.001
 """Chance that a level equal to its baseline seems off. A baseline is one draw, and stays."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeTest:
+    """Strictness of the tests of one series.
+
+    split_chance: FALSE_SPLIT_CHANCE; shift_chance: FALSE_SHIFT_CHANCE; both are shares of a budget
+        where several figures of one run are tested
+    min_spread: MIN_RELATIVE_SPREAD; figures that are equal from run to run have no other scatter
+    alarm_sign: 1 if rises are alarms, -1 for falls; an alarm has more runs than rare ones explain
+        (MAX_RARE_CHANCE). 0: runs far off differ from each other, as on bad nodes
+    """
+
+    split_chance: float = FALSE_SPLIT_CHANCE
+    shift_chance: float = FALSE_SHIFT_CHANCE
+    min_spread: float = MIN_RELATIVE_SPREAD
+    alarm_sign: int = 0
+
+
+RATE_TEST: Final = ChangeTest()
+"""Test of a series of rates."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +138,7 @@ class SeriesLevels:
     autocorrelation: of neighbours, at least 0
     means, counts: at every point the mean, and the number of points, of the level as known then
     quick_spreads: at every point a quick estimate of the spread
+    test: the strictness used
     """
 
     values: FloatArray
@@ -123,6 +150,7 @@ class SeriesLevels:
     means: FloatArray = field(default_factory=lambda: np.empty(0))
     counts: FloatArray = field(default_factory=lambda: np.empty(0))
     quick_spreads: FloatArray = field(default_factory=lambda: np.empty(0))
+    test: ChangeTest = RATE_TEST
 
     @property
     def starts(self) -> list[int]:
@@ -180,8 +208,8 @@ class SeriesLevels:
     ) -> BaselineShift | None:
         """Return since when the level is clearly off its baseline; None if not off now.
 
-        At most FALSE_SHIFT_CHANCE of the baselines seem off by chance. After a confirmed change to
-        the same side, which is no chance, the level's 95 % interval suffices.
+        At most `shift_chance` of the baselines seem off by chance. After a confirmed change to the
+        same side, which is no chance, the level's 95 % interval suffices.
 
         baseline: logarithm of one run's rate; since: the first point to test; threshold: smallest
             relative size that matters
@@ -191,7 +219,7 @@ class SeriesLevels:
         apart = self.means - baseline
         freedom = MAD_EFFICIENCY * np.minimum(np.arange(len(apart)), MAX_SPREAD_POINTS)
         quantile = np.where(
-            self._changed(np.sign(apart), since), UPPER_PROBABILITY, 1 - FALSE_SHIFT_CHANCE / 2
+            self._changed(np.sign(apart), since), UPPER_PROBABILITY, 1 - self.test.shift_chance / 2
         )
         bound = quantiles.student_t_quantiles(np.maximum(freedom, 1.0), quantile)
         sure = np.abs(apart) > bound * self.quick_spreads * np.sqrt(
@@ -234,15 +262,15 @@ class SeriesLevels:
         return Estimate(exp(middle), exp(middle - half), exp(middle + half))
 
 
-def find_levels(log_rates: FloatArray) -> SeriesLevels:
+def find_levels(log_rates: FloatArray, test: ChangeTest = RATE_TEST) -> SeriesLevels:
     """Return the levels of a series; log_rates: logarithms of rates, in order of time.
 
     The changes among the first n points depend on these points alone: later points only add
     changes.
     """
     if len(log_rates) < MIN_POINTS:
-        return SeriesLevels(log_rates, (), np.zeros(len(log_rates), bool))
-    seen = _Seen(log_rates)
+        return SeriesLevels(log_rates, (), np.zeros(len(log_rates), bool), test=test)
+    seen = _Seen(log_rates, test)
     changes: list[Change] = []
     before = np.empty(0)
     start, point, end = 0, MIN_POINTS - 1, len(log_rates)
@@ -252,7 +280,7 @@ def find_levels(log_rates: FloatArray) -> SeriesLevels:
         start, point = change.first, change.confirmed_at + 1
     rest = _with(before, seen.said(start, end, end - 1))
     alone = ~seen.settled(end - 1)
-    spread, degrees_of_freedom, autocorrelation = _scatter(rest)
+    spread, degrees_of_freedom, autocorrelation = _scatter(rest, test.min_spread)
     means, counts = seen.known_levels(changes)
     return SeriesLevels(
         values=log_rates,
@@ -264,6 +292,7 @@ def find_levels(log_rates: FloatArray) -> SeriesLevels:
         means=means,
         counts=counts,
         quick_spreads=seen.quick,
+        test=test,
     )
 
 
@@ -277,9 +306,9 @@ def _with(before: FloatArray, values: FloatArray) -> FloatArray:
 class _Seen:
     """Series as known at each of its points."""
 
-    def __init__(self, values: FloatArray) -> None:
-        self.values = values
-        self.quick = _quick_spreads(values)
+    def __init__(self, values: FloatArray, test: ChangeTest) -> None:
+        self.values, self.test = values, test
+        self.quick = _quick_spreads(values, test.min_spread)
         self.company = _company(values, self.quick)
         self.counts, self.sums = self._cumulated()
 
@@ -375,24 +404,36 @@ class _Seen:
         stray = np.count_nonzero((after_split - low) / shift < 1 / 2)
         if stray > MAX_STRAY_SHARE * (len(after_split) - 1):
             return None
+        rare = (self.values[start:first] - low) / shift > 1 / 2
+        if shift * self.test.alarm_sign > 0 and _may_be_rare(rare, len(after_split)):
+            return None
         rest = np.concatenate([before, before_split - low, after_split - high])[-MAX_SPREAD_POINTS:]
-        spread, freedom, alike = _scatter(rest)
+        spread, freedom, alike = _scatter(rest, self.test.min_spread)
         error = spread * sqrt(_variance(alike, len(before_split), len(after_split)))
-        return spread if abs(shift) > _bound(freedom) * error else None
+        return spread if abs(shift) > _bound(freedom, self.test.split_chance) * error else None
 
 
-def _scatter(rest: FloatArray) -> tuple[float, float, float]:
+def _may_be_rare(rare: BoolArray, since: int) -> bool:
+    """Return whether runs since a split may be rare runs, like some before it.
+
+    rare: per run before the split, whether it is as far off; since: number of runs since
+    """
+    share = (np.count_nonzero(rare) + 1 / 2) / (len(rare) + 1)
+    return bool(max(share, MIN_RARE_SHARE) ** since > MAX_RARE_CHANCE)
+
+
+def _scatter(rest: FloatArray, min_spread: float) -> tuple[float, float, float]:
     """Return (spread, degrees of freedom, autocorrelation) of distances from levels."""
-    widest = MAX_LEVEL_SPREADS * max(robust_spread(rest), MIN_RELATIVE_SPREAD)
+    widest = MAX_LEVEL_SPREADS * max(robust_spread(rest), min_spread)
     near = np.clip(rest, -widest, widest)
     freedom = max(1, len(near) - 2)
-    spread = max(sqrt(float(near @ near) / freedom), MIN_RELATIVE_SPREAD)
-    return spread, freedom, max(0.0, autocorrelation(near)) if len(near) else 0.0
+    spread = max(sqrt(float(near @ near) / freedom), min_spread)
+    return spread, freedom, max(0.0, autocorrelation(near, FLOAT_TOLERANCE)) if len(near) else 0.0
 
 
 @lru_cache(maxsize=1024)
-def _bound(freedom: float) -> float:
-    return quantiles.student_t_quantile(freedom, 1 - FALSE_SPLIT_CHANCE / 2)
+def _bound(freedom: float, split_chance: float) -> float:
+    return quantiles.student_t_quantile(freedom, 1 - split_chance / 2)
 
 
 def _variance(alike: float, *points: int) -> float:
@@ -403,7 +444,7 @@ def _variance(alike: float, *points: int) -> float:
     return float(variance_of_mean(np.array(points, float), alike).sum())
 
 
-def _quick_spreads(values: FloatArray) -> FloatArray:
+def _quick_spreads(values: FloatArray, min_spread: float) -> FloatArray:
     """Return per point the spread of steps between points, which level changes spare.
 
     The first points get the value of point MIN_POINTS.
@@ -417,9 +458,7 @@ def _quick_spreads(values: FloatArray) -> FloatArray:
         ordered[np.arange(len(steps)), (known - 1) // 2]
         + ordered[np.arange(len(steps)), known // 2]
     ) / 2
-    spreads = np.maximum(
-        np.concatenate([[0.0], middle]) * (MAD_TO_SIGMA / sqrt(2)), MIN_RELATIVE_SPREAD
-    )
+    spreads = np.maximum(np.concatenate([[0.0], middle]) * (MAD_TO_SIGMA / sqrt(2)), min_spread)
     spreads[: MIN_POINTS - 1] = spreads[MIN_POINTS - 1]
     return np.asarray(spreads)
 

@@ -3,8 +3,9 @@
 Any two runs are a `PairVerdict`: like for like, the same model with something else different, or
 not comparable. Like for like is the same work per token on the same device: model, sequence length,
 attention, trainable weights, precision, accelerator, and the counting of tokens. Everything else
-(GPUs, recompute, batch, framework) is the subject of comparison, and is named. `rank_runs` groups
-runs by the same verdict, and ranks within a group only.
+(GPUs, recompute, batch, framework) is the subject of comparison, and is named. Runs whose tokens
+are unknown compare by samples/s, if their global batch and GPUs are the same too. `rank_runs`
+groups runs by the same verdict, and ranks within a group only.
 """
 
 from __future__ import annotations
@@ -19,14 +20,15 @@ import polars as pl
 
 from fairmfu.ingest.core.schema import row_dtypes
 
-from ..audit.logged_figures import PER_GPU_FIGURES
+from ..audit.logged_figures import PER_GPU_FIGURES, SAMPLES_FIGURE
 from ..core.messages import NOT_RANKED, as_clause
 from ..core.run_table import MetricsRow, metrics_rows, not_null, value_of
 from ..throughput.resolved_facts import SETUP_FACTS
-from ..throughput.throughput import explain_missing_rate
+from ..throughput.throughput import NO_RATE_KINDS, explain_missing_rate
 from ..throughput.time_evidence import EVIDENCE_LABELS
 from . import cost, loss_parity, repeated_runs
 from .comparison_row import ComparisonColumns, ComparisonRow
+from .messages import BATCH_UNKNOWN, SAMPLES_UNLIKE, WORK_UNCONFIRMED
 
 Verdict = Literal["like for like", "same model", "not comparable"]
 
@@ -42,6 +44,15 @@ COMPARABILITY_COLUMNS: Final = (
 """Columns that must be present and equal to rank runs against each other. `work` identifies the
 model's layers, since frameworks may name one model differently.
 """
+
+SAMPLES_COLUMNS: Final = (
+    *(name for name in COMPARABILITY_COLUMNS if name != "token_group"),
+    *("model", "gpus", "samples_per_update", "log_format"),
+)
+"""Columns that must be equal, or unknown in all, to rank runs by samples/s."""
+
+TOKEN_UNIT, SAMPLE_UNIT = "tokens/s/GPU", "samples/s"
+"""Units of a ranked rate."""
 
 MAX_FLOPS_DIFFERENCE: Final = 0.01
 """Largest relative difference of FLOPs per token within a group: vocabularies and the lengths of
@@ -60,6 +71,10 @@ VARIABLE_COLUMNS: Final = (
     "framework",
     "framework_version",
     "torch",
+    "cuda",
+    "nccl",
+    "driver",
+    "commit",
     "time_basis",
 )
 """Columns that may differ between ranked runs: compared, or shown beside the comparison."""
@@ -81,12 +96,16 @@ COLUMN_LABELS: Final = {
     "device": "accelerator",
     "framework_version": "version",
     "torch": "PyTorch",
+    "cuda": "CUDA",
+    "nccl": "NCCL",
     "packed": "packing",
     "attention": "attention kernel",
     "gpus": "GPUs",
     "global_batch_size": "global batch",
     "micro_batch_size": "micro batch",
     "gradient_accumulation": "gradient accumulation",
+    "samples_per_update": "global batch",
+    "log_format": "log format",
     "replicas": "data-parallel replicas",
     "replica_groups": "replica groups",
     "tensor_parallel": "tensor parallel",
@@ -108,8 +127,17 @@ FACT_LABELS: Final = {
 
 COMPARISON_COLUMNS: Final = (
     *("group", "rank", "run_id", "name", "framework", "setup", "repeats", "chain", "tgs"),
-    *("tgs_low", "tgs_high", "no_interval", "relative_tgs", "relative_low", "relative_high"),
-    *("smallest_difference", "tied_with_best", "tgs_end_to_end", "mfu", "mfu_full_attention"),
+    *("tgs_low", "tgs_high", "ranked_rate", "ranked_low", "ranked_high", "ranked_unit"),
+    *("no_interval", "relative_tgs", "relative_low", "relative_high"),
+    *("seconds_per_step", "samples_per_second", "samples_per_update", "tokens_per_update"),
+    *(
+        "peak_memory_bytes",
+        "smallest_difference",
+        "tied_with_best",
+        "tgs_end_to_end",
+        "mfu",
+        "mfu_full_attention",
+    ),
     *("logged_tgs", "logged_tflops", "logged_mfu", "logged_rank", "logged_by", "tflops"),
     *("flops_per_token", "equal_flops", "tgs_at_equal_flops", "gpu_hours_per_billion_tokens"),
     *("gpu_hours_per_billion_tokens_end_to_end", "price_per_gpu_hour"),
@@ -153,16 +181,36 @@ class PairVerdict:
 
 
 def compare_pair(first: MetricsRow, second: MetricsRow) -> PairVerdict:
-    """Return the verdict on two rows of `metrics.core.run_table.METRICS`."""
+    """Return the verdict on two rows of METRICS, or of `rank_runs`."""
     both = (_keyed(first), _keyed(second))
     found = _pair(*both)
+    if found.verdict == "like for like" and both[0]["ranked_unit"] == SAMPLE_UNIT:
+        found = _with_rank((first, second), found)
     without = MEASURED_COLUMNS if found.differing_columns else ()
     return replace(found, context=tuple(_differences(both, without)))
+
+
+def _with_rank(both: tuple[MetricsRow, MetricsRow], verdict: PairVerdict) -> PairVerdict:
+    """Return the verdict on runs that samples/s may rank.
+
+    Only `rank_runs` compares their losses.
+    """
+    rows = [cast(ComparisonRow, row) for row in both]
+    if all(row.get("rank") for row in rows):
+        return verdict
+    told = [
+        f"{row['name']}: {reason}"
+        for row in rows
+        for reason in row.get("not_ranked") or [_no_tgs(row)]
+    ]
+    return replace(verdict, verdict="not comparable", obstacles=tuple(dict.fromkeys(told)))
 
 
 def _pair(first: ComparisonRow, second: ComparisonRow) -> PairVerdict:
     """Return the verdict on two rows of `_keyed`, without context."""
     both = (first, second)
+    if SAMPLE_UNIT in (first["ranked_unit"], second["ranked_unit"]):
+        return _pair_of_samples(first, second)
     values = {n: (first[n], second[n]) for n in COMPARABILITY_COLUMNS}
     different = [n for n, (a, b) in values.items() if a is not None and b is not None and a != b]
     if not _near(first["flops_per_token"], second["flops_per_token"]):
@@ -184,8 +232,30 @@ def _pair(first: ComparisonRow, second: ComparisonRow) -> PairVerdict:
     )
 
 
+def _pair_of_samples(first: ComparisonRow, second: ComparisonRow) -> PairVerdict:
+    """Return the verdict on two rows, at least one of which has samples/s and no TGS."""
+    both = (first, second)
+    different = tuple(n for n in SAMPLES_COLUMNS if value_of(first, n) != value_of(second, n))
+    listed = tuple(f"{COLUMN_LABELS.get(n, n)} ({_both(n, both)})" for n in different)
+    why = [f"{run['name']}: {reason}" for run in both for reason in run["not_ranked"]]
+    if first["synthetic"] != second["synthetic"]:
+        why.append("one of the two is synthetic")
+    if first["ranked_unit"] != second["ranked_unit"] or different:
+        why += [f"{run['name']}: {_no_tgs(run)}" for run in both if run["tgs"] is None]
+    if first["ranked_unit"] == second["ranked_unit"] and different:
+        unlike = SAMPLES_UNLIKE(other=second["name"], differences="; ".join(listed))
+        why.append(as_clause(unlike))
+    return PairVerdict(
+        verdict="not comparable" if why else "like for like",
+        differing_columns=different,
+        differences=listed,
+        obstacles=tuple(dict.fromkeys(why)),
+    )
+
+
 def _both(name: str, rows: Sequence[ComparisonRow]) -> str:
-    return " / ".join(format_value(value_of(row, name)) for row in rows)
+    values = (value_of(row, name) for row in rows)
+    return " / ".join("unknown" if value is None else format_value(value) for value in values)
 
 
 def _near(flops: float | None, other_flops: float | None) -> bool:
@@ -205,8 +275,32 @@ def _keyed(row: MetricsRow) -> ComparisonRow:
     keyed["no_interval"] = row.get("no_interval")
     keyed["token_group"] = "packed" if basis == "non_padding" else basis
     keyed["tflops"] = tgs * flops / 1e12 if tgs is not None and flops is not None else None
+    keyed = cast(ComparisonRow, keyed | _ranked_rate(row))
     keyed["not_ranked"] = _obstacles(keyed)
     return keyed
+
+
+def _ranked_rate(row: MetricsRow) -> ComparisonColumns:
+    """Return the rate that ranks a run, with its interval.
+
+    It is TGS, or samples/s without tokens.
+    """
+    low, high = row["seconds_per_step_low"], row["seconds_per_step_high"]
+    samples, seconds = row["samples_per_second"], row["seconds_per_step"]
+    if row["tgs"] is not None or samples is None or seconds is None:
+        unit = None if row["tgs"] is None else TOKEN_UNIT
+        ends = (row["tgs"], row["tgs_low"], row["tgs_high"])
+    else:
+        unit = None if NO_RATE_KINDS.intersection(row["warning_kinds"] or ()) else SAMPLE_UNIT
+        each = samples * seconds
+        ends = (samples, high and each / high, low and each / low)
+    names = ("ranked_rate", "ranked_low", "ranked_high")
+    rates = dict(zip(names, ends if unit else (None,) * len(ends), strict=True))
+    return cast(ComparisonColumns, {**rates, "ranked_unit": unit})
+
+
+def _no_tgs(row: MetricsRow) -> str:
+    return f"no TGS: {explain_missing_rate(row)[0]}"
 
 
 def _plain(value: object) -> object:
@@ -220,15 +314,19 @@ BOOL_WORDS: Final = {"true": "yes", "false": "no"}
 
 def _obstacles(row: ComparisonRow) -> list[str]:
     """Return the reasons why a run cannot be ranked."""
-    reasons = []
+    reasons: list[str] = []
+    doubts = [as_clause(said) for said in row["warnings"] if said.startswith(NOT_RANKED)]
+    if row["ranked_unit"] == SAMPLE_UNIT:
+        return [_no_tgs(row), *doubts] if doubts else []
     if row["tgs"] is None:
-        return [f"no TGS: {explain_missing_rate(row)[0]}"]
+        untold = row["seconds_per_step"] is not None and row["samples_per_update"] is None
+        return [_no_tgs(row), *([as_clause(BATCH_UNKNOWN())] if untold else [])]
     unknown = [FACT_LABELS.get(name, name) for name in COMPARABILITY_COLUMNS if row[name] is None]
     if unknown:
         reasons.append(f"unknown: {', '.join(unknown)}")
     elif row["flops_per_token"] is None:
         reasons.append(f"unknown FLOPs per token: {', '.join(row['missing'])}")
-    reasons += [as_clause(said) for said in row["warnings"] if said.startswith(NOT_RANKED)]
+    reasons += doubts
     if row["implied"] is not None:
         reasons.append(f"impossible: MFU would be {row['implied']:.0%}")
     return reasons
@@ -242,7 +340,7 @@ def rank_runs(
     windows: pl.DataFrame | None = None,
     price: cost.Price | None = None,
 ) -> pl.DataFrame:
-    """Return groups of like-for-like runs, best TGS first; unranked runs come last.
+    """Return groups of like-for-like runs, fastest first; unranked runs come last.
 
     metrics: as `metrics.pipeline.analysis.Analysis.metrics`; windows: as
         `metrics.throughput.windows.build_windows`, for the loss at equal tokens; price: of one
@@ -252,7 +350,8 @@ def rank_runs(
 
     setup: a letter; runs with the same letter have no known difference
     repeats: number of starts of the setup
-    relative_tgs: TGS over the best; for repeats, over their mean
+    ranked_rate, ranked_low, ranked_high: TGS, or samples/s if tokens are unknown (ranked_unit)
+    relative_tgs: ranked rate over the best; for repeats, over their mean
     relative_low, relative_high: its 95 % interval, over all runs of a setup with repeats
     tied_with_best: whether the interval contains 1; null without an interval (no_interval says why)
     smallest_difference: the smallest difference that the data usually reveals
@@ -268,8 +367,9 @@ def rank_runs(
     rows = [_keyed(row) for row in metrics_rows(metrics)]
     first = repeated_runs.first_launches(rows)
     rows = [_with_costs(row, price) | {"chain": first[row["run_id"]]} for row in rows]
-    apart = sorted((r for r in rows if r["not_ranked"]), key=lambda row: str(row["name"]))
     groups = _groups(row for row in rows if not row["not_ranked"])
+    groups = [group for group in groups if _stays_together(group, groups, windows)]
+    apart = sorted((r for r in rows if r["not_ranked"]), key=lambda row: str(row["name"]))
     labels = Counter(_label(group[0]) for group in groups)
     found = [_ranked(group, twice=labels[_label(group[0])] > 1) for group in groups]
     found.sort(key=lambda group: str(group[0]["group"]))
@@ -287,7 +387,7 @@ def _groups(rows: Iterable[ComparisonRow]) -> list[list[ComparisonRow]]:
     The first row has the least FLOPs per token.
     """
     found: list[list[ComparisonRow]] = []
-    for row in sorted(rows, key=lambda row: not_null(row["flops_per_token"])):
+    for row in sorted(rows, key=lambda row: row["flops_per_token"] or 0.0):
         mine = (group for group in found if _pair(group[0], row).verdict == "like for like")
         group = next(mine, None)
         if group is None:
@@ -297,7 +397,49 @@ def _groups(rows: Iterable[ComparisonRow]) -> list[list[ComparisonRow]]:
     return found
 
 
+def _stays_together(
+    group: Sequence[ComparisonRow],
+    groups: Sequence[Sequence[ComparisonRow]],
+    windows: pl.DataFrame | None,
+) -> bool:
+    """Return whether a group is ranked; else say why in its rows.
+
+    By samples/s a run alone has nothing to say. Equal tokens and models are not known, so losses at
+    equal steps must agree.
+    """
+    first = group[0]
+    if first["ranked_unit"] != SAMPLE_UNIT:
+        return True
+    losses = _unlike_losses(group, windows)
+    if len(group) > 1 and losses is None:
+        return True
+    others = [other[0] for other in groups if other[0]["ranked_unit"] == SAMPLE_UNIT]
+    pairs = [(other, _pair(first, other)) for other in others if other is not first]
+    for row in group:
+        row["not_ranked"] = [_no_tgs(row)]
+        if len(group) > 1:
+            row["not_ranked"].append(as_clause(WORK_UNCONFIRMED(losses=losses)))
+        elif pairs:
+            other, pair = min(pairs, key=lambda item: len(item[1].differing_columns))
+            unlike = SAMPLES_UNLIKE(other=other["name"], differences="; ".join(pair.differences))
+            row["not_ranked"].append(as_clause(unlike))
+    return False
+
+
+def _unlike_losses(group: Sequence[ComparisonRow], windows: pl.DataFrame | None) -> str | None:
+    """Say that losses do not show runs of one model; None if they do."""
+    if windows is None or len(group) == 1:
+        return "their losses were not compared"
+    ids = [row["run_id"] for row in group]
+    losses = loss_parity.compare_losses(windows, [ids], by_steps=ids)
+    if losses["same_loss"].null_count():
+        return "their losses cannot be compared"
+    return None if losses["same_loss"].all() else "their losses differ at equal steps"
+
+
 def _label(row: ComparisonRow) -> str:
+    if row["ranked_unit"] == SAMPLE_UNIT:
+        return _label_of_samples(row)
     trained = "" if row["trained"] == "full" else f", {row['trained']}"
     pattern = not_null(row["attention_pattern"])
     masked = "" if pattern == "causal" else f", {pattern.removeprefix('causal, ')}"
@@ -307,21 +449,34 @@ def _label(row: ComparisonRow) -> str:
     )
 
 
+def _label_of_samples(row: ComparisonRow) -> str:
+    sizes = {"gpus": "GPUs", "seq_len": "tokens"}
+    counted = [f"{value_of(row, n):,} {noun}" for n, noun in sizes.items() if value_of(row, n)]
+    named = [str(value_of(row, n)) for n in ("precision", "device") if value_of(row, n)]
+    batch = f"global batch {not_null(row['samples_per_update']):,.0f}"
+    model = row["model"] or f"unnamed model ({row['log_format']})"
+    return ", ".join([model, *counted, *named, batch, "by samples/s"])
+
+
 def _ranked(group: Sequence[ComparisonRow], *, twice: bool) -> list[ComparisonRow]:
     """Return the rows of a group with ranks and relative speeds.
 
     twice: another group has the same label, so the label is extended
     """
-    order = sorted(group, key=lambda row: -not_null(row["tgs"]))
+    order = sorted(group, key=lambda row: -not_null(row["ranked_rate"]))
     best, label = order[0], _label(order[0])
     if twice:
-        label += f", {best['flops_per_token']:.5g} FLOPs/token, model {not_null(best['work'])[:6]}"
+        flops, work = best["flops_per_token"], best["work"]
+        label += f", {flops:.5g} FLOPs/token" if flops is not None else ""
+        label += f", model {work[:6]}" if work is not None else ""
         label += ", synthetic" if best["synthetic"] else ""
     letters = repeated_runs.setup_letters(order, _setup)
     order = [row | {"setup": letter} for row, letter in zip(order, letters, strict=True)]
-    differs = _differences(order) + _formula_differences(group)
+    differs = _differences(order)
+    if best["ranked_unit"] == TOKEN_UNIT:
+        differs += _formula_differences(group)
     sides = repeated_runs.comparison_sides(order)
-    best_tgs = sides[0].tgs
+    best_rate = sides[0].rate
     rows = [_relative_to_best(row, side, sides[0]) for side in sides for row in side.rows]
     return [
         row
@@ -329,7 +484,7 @@ def _ranked(group: Sequence[ComparisonRow], *, twice: bool) -> list[ComparisonRo
             "group": label,
             "differs": differs,
             "rank": place,
-            "relative_tgs": not_null(row["tgs"]) / best_tgs,
+            "relative_tgs": not_null(row["ranked_rate"]) / best_rate,
         }
         for place, row in enumerate(_with_logged_ranks(rows), start=1)
     ]
@@ -377,12 +532,18 @@ def _relative_to_best(
     }
 
 
+def ranked_figures(row: ComparisonRow) -> tuple[str, ...]:
+    """Return the logged figures to set beside a row's ranked rate, the best first."""
+    return PER_GPU_FIGURES if row["ranked_unit"] == TOKEN_UNIT else (SAMPLES_FIGURE,)
+
+
 def _with_logged_ranks(rows: Sequence[ComparisonRow]) -> list[ComparisonRow]:
     """Add the rank by a logged figure: the first that more than half of them print."""
-    printed = {name: [row[name] for row in rows] for name in PER_GPU_FIGURES}
-    counts = {name: len(list(filter(None, figures))) for name, figures in printed.items()}
-    by_most = max(PER_GPU_FIGURES, key=lambda name: counts[name])
-    name = next((name for name in PER_GPU_FIGURES if 2 * counts[name] > len(rows)), by_most)
+    figures = ranked_figures(rows[0])
+    printed = {name: [value_of(row, name) for row in rows] for name in figures}
+    counts = {name: len(list(filter(None, values))) for name, values in printed.items()}
+    by_most = max(figures, key=lambda name: counts[name])
+    name = next((name for name in figures if 2 * counts[name] > len(rows)), by_most)
     claims = sorted(filter(None, printed[name]), reverse=True)
     if len(claims) < 2:  # noqa: PLR2004 - one has no rank
         return list(rows)
@@ -406,7 +567,8 @@ def _with_costs(row: ComparisonRow, price: cost.Price | None) -> ComparisonRow:
 def _with_losses(frame: pl.DataFrame, windows: pl.DataFrame) -> pl.DataFrame:
     ranked = frame.filter(pl.col("rank").is_not_null())
     groups = ranked.group_by("group", maintain_order=True).agg("run_id")["run_id"].to_list()
-    losses = loss_parity.compare_losses(windows, groups)
+    by_steps = ranked.filter(ranked_unit=SAMPLE_UNIT)["run_id"].to_list()
+    losses = loss_parity.compare_losses(windows, groups, by_steps)
     names = [name for name in loss_parity.LOSS_PARITY_SCHEMA if name != "run_id"]
     joined = frame.drop(names).join(losses, on="run_id", how="left", maintain_order="left")
     return joined.select(COMPARISON.names())
@@ -425,7 +587,7 @@ def _set_at_equal_flops(groups: Sequence[Sequence[ComparisonRow]]) -> None:
     alike: dict[tuple[Any, ...], list[Sequence[ComparisonRow]]] = {}
     for group in groups:
         row = group[0]
-        if row["peak_flops"] is not None:
+        if row["peak_flops"] is not None and row["ranked_unit"] == TOKEN_UNIT:
             names = ("work", "device", "precision", "token_group", "synthetic")
             alike.setdefault(tuple(value_of(row, name) for name in names), []).append(group)
     for several in alike.values():
@@ -505,6 +667,28 @@ def _differences(group: Sequence[MetricsRow], without: Sequence[str] = ()) -> li
     if partly:
         differs.append(f"{STATED_BY_SOME}{', '.join(partly)}")
     return differs
+
+
+def head_differences(base: MetricsRow, head: MetricsRow) -> list[str]:
+    """Return what differs of a head from its base, such as `PyTorch: 2.8 -> 2.9`.
+
+    Values come first, then the columns that only one of the two states.
+    """
+    rows = (_keyed(base), _keyed(head))
+    names = [name for name in (*COMPARABILITY_COLUMNS, *VARIABLE_COLUMNS) if name != "work"]
+    found = [
+        f"{COLUMN_LABELS.get(name, name)}: {' -> '.join(_shortened(values))}"
+        for name in names
+        if len(values := _known(name, rows)) > 1
+    ]
+    for side, run, other_run in (("base", *rows), ("head", *rows[::-1])):
+        missing = [
+            COLUMN_LABELS.get(name, name)
+            for name in names
+            if value_of(run, name) is None and value_of(other_run, name) is not None
+        ]
+        found += [f"unknown for {side}: {', '.join(missing)}"] if missing else []
+    return found
 
 
 def _shortened(values: Sequence[str]) -> list[str]:

@@ -17,6 +17,10 @@ class ComparisonColumns(TypedDict, total=False):
     setup: str | None
     repeats: int | None
     chain: str
+    ranked_rate: float | None
+    ranked_low: float | None
+    ranked_high: float | None
+    ranked_unit: str | None
     relative_tgs: float | None
     relative_low: float | None
     relative_high: float | None

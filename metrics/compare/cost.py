@@ -6,6 +6,8 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
+from .messages import NOT_A_PRICE
+
 BILLION: Final = 1e9
 SECONDS_PER_HOUR: Final = 3600.0
 
@@ -35,7 +37,7 @@ def price(text: str) -> Price:
     """
     found = _PRICE.fullmatch(text.strip())
     if found is None or re.search(r"\d", found["after"]) or not float(found["amount"]):
-        raise ValueError(f"{text!r} is not a price per GPU-hour; write 2.50 or '2.50 EUR'")
+        raise NOT_A_PRICE(text=text)
     return Price(float(found["amount"]), (found["before"] or found["after"]).strip())
 
 

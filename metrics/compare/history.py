@@ -9,6 +9,7 @@ Frames in, frames out; a pure function of its input, and the order of rows does 
 
 from __future__ import annotations
 
+import re
 from collections import deque
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -137,6 +138,8 @@ EXPLANATORY_COLUMNS: Final = tuple(
 )
 """Columns that may explain a change: all settings of a run, and the measurement method."""
 
+SOFTWARE_COLUMNS: Final = ("framework_version", "torch", "cuda", "nccl", "driver", "commit")
+
 READER_COLUMN: Final = "reader"
 """Column of points: whether today's readers or an earlier fairmfu parsed the stored log. A change
 at such a point may come from the parsing.
@@ -149,8 +152,8 @@ MARK_LABELS: Final = {
     READER_COLUMN: "log parsed by",
 }
 
-HASH_LENGTH: Final = 6
-"""Characters of a hash to show."""
+HASH_LENGTHS: Final = {"work": 6, "commit": 9}
+"""Characters of hashes to show."""
 
 MIN_SETTING_RETURNS: Final = 2
 """Fewest returns of a setting's earlier values to report jobs of different settings that take
@@ -376,8 +379,9 @@ def _explanatory_columns(by: Sequence[str]) -> list[str]:
 
 
 def _marked(by: Sequence[str]) -> list[str]:
-    """Return columns whose changes from point to point are marked."""
-    return [*_explanatory_columns(by), READER_COLUMN]
+    """Return columns whose changes from point to point are marked, software first."""
+    columns = [*_explanatory_columns(by), READER_COLUMN]
+    return sorted(columns, key=lambda name: name not in SOFTWARE_COLUMNS)
 
 
 def _with_marks(points: pl.DataFrame, by: Sequence[str]) -> pl.DataFrame:
@@ -420,7 +424,14 @@ def _facts_gained_and_lost(points: pl.DataFrame, by: Sequence[str]) -> Iterator[
 
 
 def _shown_value(name: str, value: object) -> str:
-    return str(value)[:HASH_LENGTH] if name == "work" else format_value(value)
+    """Return the shown value: a hash is cut, and a compiler gives its version."""
+    if name in HASH_LENGTHS:
+        return str(value)[: HASH_LENGTHS[name]]
+    version = _LAST_VERSION.search(str(value)) if name == "cuda" else None
+    return version[1] if version else format_value(value)
+
+
+_LAST_VERSION: Final = re.compile(r"\bV?(\d+(?:\.\d+)+)\D*$")
 
 
 def _setups(points: pl.DataFrame, by: Sequence[str]) -> list[str]:

@@ -17,14 +17,13 @@ from fairmfu.ingest.core.schema import BOOL, FLOAT, TEXT
 
 from ..core.arrays import FloatArray
 from ..core.intervals import robust_spread, spread_of_most
+from ..core.run_arrays import RunArrays
+from ..throughput.run_course import MIN_LOSS_LINES, tokens_at_lines
 
 LOSS_REACHES: Final = (0.1, 0.2, 0.3, 0.4, 0.5)
 """Shares of t tokens before t whose lines make up the median loss at t. The first share with enough
 lines in every log is used for all: the loss falls, and a wider median is higher.
 """
-
-MIN_LOSS_LINES: Final = 5
-"""Fewest lines for a median."""
 
 MIN_LOSS_DIFFERENCE: Final = 1e-3
 """Smallest relative difference of losses that counts, however little they scatter."""
@@ -43,11 +42,15 @@ LOSS_PARITY_SCHEMA: Final = pl.Schema(
 LossSeries = tuple[FloatArray, FloatArray]
 
 
-def compare_losses(windows: pl.DataFrame, groups: Sequence[Sequence[str]]) -> pl.DataFrame:
+def compare_losses(
+    windows: pl.DataFrame, groups: Sequence[Sequence[str]], by_steps: Sequence[str] = ()
+) -> pl.DataFrame:
     """Return one row per run of `groups`, columns of LOSS_PARITY_SCHEMA.
 
     windows: metrics.throughput.windows.build_windows
     groups: run_ids of like-for-like runs
+    by_steps: run_ids of those with equal batches and unknown tokens, compared at equal steps;
+        their equal_tokens are null
 
     equal_tokens: the last count of tokens, over all GPUs, at which all runs of the group have a
         loss
@@ -57,30 +60,30 @@ def compare_losses(windows: pl.DataFrame, groups: Sequence[Sequence[str]]) -> pl
     no_loss: the reason for a missing loss
     """
     wanted = {run_id for group in groups for run_id in group}
-    mine = windows.filter(pl.col("run_id").is_in(list(wanted)))
-    series = {str(run_id): _series(frame) for (run_id,), frame in mine.group_by("run_id")}
+    mine = windows.filter(pl.col("run_id").is_in(list(wanted))).sort("run_id", "step")
+    series = {
+        run_id: _series(run, by_steps=run_id in by_steps)
+        for run_id, run in RunArrays(mine).by_run().items()
+    }
     rows = [row for group in groups for row in _group(group, series)]
+    for row in rows:
+        if row["run_id"] in by_steps:
+            row["equal_tokens"] = None
     return pl.DataFrame(
         [{n: row.get(n) for n in LOSS_PARITY_SCHEMA} for row in rows], schema=LOSS_PARITY_SCHEMA
     )
 
 
-def _series(frame: pl.DataFrame) -> LossSeries | str:
-    """Return consumed tokens and losses of the lines with a loss, or a reason."""
-    losses = frame.filter(pl.col("loss").is_finite()).sort("step")
-    if losses.height < MIN_LOSS_LINES:
+def _series(windows: RunArrays, *, by_steps: bool) -> LossSeries | str:
+    """Return tokens (or steps) and losses of the lines with a loss, or a reason."""
+    known = np.isfinite(windows["loss"])
+    if np.count_nonzero(known) < MIN_LOSS_LINES:
         return TOO_FEW_LOSSES
-    padded = not frame["non_padding_count"].count()  # else a total may include padding
-    per_step = pl.lit(frame["tokens_per_gpu"].mean(), pl.Float64)
-    counts = losses.select(
-        printed=pl.when(pl.lit(value=padded)).then("consumed_tokens").cast(pl.Float64),
-        samples=pl.col("consumed_samples").cast(pl.Float64) * pl.col("seq_len"),
-        steps=pl.col("step").cast(pl.Float64) * per_step * pl.col("gpus"),
-    )
-    tokens = next((count for count in counts if not count.null_count()), None)
-    if tokens is None:
-        return TOKENS_UNCOUNTED
-    return tokens.to_numpy(), losses["loss"].to_numpy()
+    losses = windows["loss"][known]
+    if by_steps:
+        return windows["step"][known].astype(np.float64), losses
+    tokens = tokens_at_lines(windows, known)
+    return TOKENS_UNCOUNTED if tokens is None else (tokens, losses)
 
 
 TOO_FEW_LOSSES: Final = "a log has too few losses"

@@ -32,15 +32,20 @@ class ComparisonSide:
 
     rows: of metrics.compare.comparability.COMPARISON, fastest first
     repeats: starts of the setup; launches that continue one another are one start
-    tgs: tokens/s/GPU, of several runs the geometric mean
-    estimate: `tgs` with its interval; None if there is none, and `no_interval_reason` says why
+    rate: in `unit`, of several runs the geometric mean
+    estimate: `rate` with its interval; None if there is none, and `no_interval_reason` says why
     """
 
     rows: tuple[ComparisonRow, ...]
     repeats: int
-    tgs: float
+    rate: float
     estimate: Estimate | None
     no_interval_reason: str | None
+
+    @property
+    def unit(self) -> str | None:
+        """Unit of `rate`."""
+        return self.rows[0]["ranked_unit"]
 
     @property
     def has_run_interval(self) -> bool:
@@ -49,19 +54,19 @@ class ComparisonSide:
 
     @property
     def mfu(self) -> float | None:
-        """MFU at `tgs`, exact attention; None if a row has no MFU."""
+        """MFU at `rate`, exact attention; None if a row has no MFU."""
         shares = [
             None if row["mfu"] is None else row["mfu"] / not_null(row["tgs"]) for row in self.rows
         ]
         known = [share for share in shares if share is not None]
-        return self.tgs * geometric_mean(known) if len(known) == len(shares) else None
+        return self.rate * geometric_mean(known) if len(known) == len(shares) else None
 
 
 @dataclass(frozen=True, slots=True)
 class SpeedRatio:
     """Speed of one side relative to another.
 
-    ratio: of their TGS; low, high: its 95 % interval
+    ratio: of their rates; low, high: its 95 % interval
     smallest_difference: the smallest relative difference that such data usually reveals
         (metrics.core.intervals.smallest_difference)
     low, high and smallest_difference are None if a side has no interval; `no_interval_reason` says
@@ -83,8 +88,8 @@ class SpeedRatio:
 
 
 def speed_ratio(side: ComparisonSide, baseline: ComparisonSide) -> SpeedRatio:
-    """Return the ratio of one side's TGS to the baseline's, with its interval."""
-    times = side.tgs / baseline.tgs
+    """Return the ratio of one side's rate to the baseline's, with its interval."""
+    times = side.rate / baseline.rate
     if side.estimate is None or baseline.estimate is None:
         return SpeedRatio(
             times,
@@ -121,19 +126,19 @@ def first_launches(rows: Sequence[MetricsRow]) -> dict[str, str]:
 def comparison_sides(group: Sequence[ComparisonRow]) -> list[ComparisonSide]:
     """Return the sides of one group, the fastest first.
 
-    group: rows with run_id, tgs, tgs_low, tgs_high, no_interval, setup and chain
+    group: rows with run_id, ranked_rate, its interval and unit, no_interval, setup and chain
     """
     by_setup: dict[str | None, list[ComparisonRow]] = {}
-    for row in sorted(group, key=lambda row: -not_null(row["tgs"])):
+    for row in sorted(group, key=lambda row: -not_null(row["ranked_rate"])):
         by_setup.setdefault(row["setup"], []).append(row)
     found = [side for rows in by_setup.values() for side in _of_setup(rows)]
-    return sorted(found, key=lambda side: -side.tgs)
+    return sorted(found, key=lambda side: -side.rate)
 
 
 def _of_setup(rows: Sequence[ComparisonRow]) -> list[ComparisonSide]:
     starts: dict[str, list[float]] = {}
     for row in rows:
-        starts.setdefault(row["chain"], []).append(log(not_null(row["tgs"])))
+        starts.setdefault(row["chain"], []).append(log(not_null(row["ranked_rate"])))
     if len(starts) < MIN_REPEATS:
         return [_alone(row, len(starts)) for row in rows]
     rates = [exp(fsum(of) / len(of)) for of in starts.values()]
@@ -147,10 +152,11 @@ def _of_setup(rows: Sequence[ComparisonRow]) -> list[ComparisonSide]:
 def _alone(row: ComparisonRow, repeats: int) -> ComparisonSide:
     own = _own(row)
     why = None if own is not None else row["no_interval"] or TOO_FEW_WINDOWS
-    return ComparisonSide((row,), repeats, not_null(row["tgs"]), own, why)
+    return ComparisonSide((row,), repeats, not_null(row["ranked_rate"]), own, why)
 
 
 def _own(row: ComparisonRow) -> Estimate | None:
     """Return a run's rate with the interval of its windows; None without an interval."""
-    low, high = row["tgs_low"], row["tgs_high"]
-    return None if low is None or high is None else Estimate(not_null(row["tgs"]), low, high)
+    low, high = row["ranked_low"], row["ranked_high"]
+    rate = not_null(row["ranked_rate"])
+    return None if low is None or high is None else Estimate(rate, low, high)

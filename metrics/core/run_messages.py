@@ -1,11 +1,32 @@
-"""Messages about whole runs: old readings, failed analyses, impossible values."""
+"""Messages about whole runs, and errors of their names."""
 
 from __future__ import annotations
 
 from typing import Final
 
+from fairmfu.ingest.core.errors import ErrorKind, FairmfuError
+
 from .messages import MessageKind
 
+
+class RunNameError(FairmfuError, LookupError):
+    """No run has this name, or several runs do where one is needed."""
+
+
+UNKNOWN_RUN: Final = ErrorKind(
+    "unknown-run",
+    "No {noun} is called {name!r}.{hint}",
+    "A run or a baseline is named that does not exist.",
+    RunNameError,
+    fix="see {command}",
+)
+RUN_NAME_SHARED: Final = ErrorKind(
+    "run-name-shared",
+    "{count} runs are called {name!r}.",
+    "A name is given where one run is needed, and several runs have it.",
+    RunNameError,
+    fix="give an id: {ids}",
+)
 FAULT: Final = "fairmfu failed to analyse this run"
 """Beginning of ANALYSIS_FAILED."""
 

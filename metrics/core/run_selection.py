@@ -4,29 +4,25 @@ from __future__ import annotations
 
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
+from pathlib import Path
 from typing import Final
 
 import polars as pl
 
-from fairmfu.ingest.core.errors import FairmfuError
-
+from .run_messages import RUN_NAME_SHARED, UNKNOWN_RUN, RunNameError
 from .run_table import MetricsRow, metrics_rows
 
 MAX_NAMED_RUNS: Final = 3
 """Most runs that an error names."""
 
 
-class RunNameError(FairmfuError, LookupError):
-    """No run has this name, or several runs do where one is needed."""
-
-
 def choose(table: pl.DataFrame, *names: str, noun: str = "run") -> pl.DataFrame:
     """Return the rows of some runs, in the order of the names; all rows without names.
 
     table: any with `run_id` and `name`: Analysis.metrics, reports.current_metrics, the table
-    `runs`; its columns and units stay. names: ids, beginnings of ids, names, patterns of names
-    (`titan-*`), or ids of other sources of the same launch. noun: what the rows are, also the
-    command that lists them.
+    `runs`; its columns and units stay. names: ids, beginnings of ids, names, ids of other
+    sources of the same launch, paths of logs (column `sources`), or patterns of names (`titan-*`).
+    noun: what the rows are, also the command that lists them.
 
     Raises RunNameError with the nearest names where no run matches.
 
@@ -42,6 +38,9 @@ def choose(table: pl.DataFrame, *names: str, noun: str = "run") -> pl.DataFrame:
         rows = rows or [
             i for i, of in enumerate(members) if any(name and m.startswith(name) for m in of)
         ]
+        if not rows and "sources" in table.columns:
+            path = str(Path(name).absolute())
+            rows = [i for i, of in enumerate(table["sources"]) if path in of]
         rows = rows or [i for i, run in enumerate(run_names) if _fits(run, name)]
         if not rows:
             raise _unknown(name, run_names, noun)
@@ -66,7 +65,7 @@ def _unknown(name: str, run_names: list[str], noun: str) -> RunNameError:
         there = "There is" if len(set(run_names)) == 1 else "There are"
         hint = f" {there}: {', '.join(dict.fromkeys(run_names))}."
     see = "fairmfu runs" if noun == "run" else f"fairmfu {noun} list"
-    return RunNameError(f"No {noun} is called {name!r}.{hint} See: {see}")
+    return UNKNOWN_RUN(noun=noun, name=name, hint=hint, command=see)
 
 
 def choose_one(table: pl.DataFrame, name: str) -> MetricsRow:
@@ -77,5 +76,5 @@ def choose_one(table: pl.DataFrame, name: str) -> MetricsRow:
     found = choose(table, name)
     if found.height > 1:
         ids = ", ".join(found["run_id"])
-        raise RunNameError(f"{found.height} runs are called {name!r}; give an id: {ids}")
+        raise RUN_NAME_SHARED(count=found.height, name=name, ids=ids)
     return metrics_rows(found)[0]

@@ -27,6 +27,19 @@ class TimeLost(TypedDict):
     share: float
 
 
+class SlowStep(TypedDict):
+    """Window that took longer than its steps usually do, and its cause.
+
+    seconds: of the window; lost_s: those beyond the steady pace
+    """
+
+    from_step: int
+    to_step: int
+    seconds: float
+    lost_s: float
+    cause: str
+
+
 class LevelPhase(TypedDict):
     """Seconds of a phase per step, at one level of speed."""
 
@@ -45,8 +58,8 @@ class SpeedLevel(TypedDict):
     from_step: int
     to_step: int
     windows: int
-    seconds: float
-    seconds_per_step: float
+    seconds: float | None
+    seconds_per_step: float | None
     tgs: float | None
     tgs_low: float | None
     tgs_high: float | None
@@ -69,6 +82,19 @@ class PauseLevel(TypedDict):
     to_step: int
     seconds_per_step: float
     share: float
+
+
+class MemoryChange(TypedDict):
+    """Change of the logged peak memory inside a run [bytes].
+
+    kind: `growth`, from its first step to the last of the run; or `jump`, at its first step
+    """
+
+    kind: str
+    from_step: int
+    to_step: int
+    bytes_before: float
+    bytes_after: float
 
 
 class PhaseTime(TypedDict):
@@ -110,6 +136,17 @@ class SlowRanks(TypedDict):
     share: float
 
 
+class LossAtCount(TypedDict):
+    """Median loss of the lines before a fixed count.
+
+    unit: tokens (over all GPUs) or steps
+    """
+
+    unit: str
+    count: int
+    loss: float
+
+
 class SetupColumns(TypedDict):
     """Identity and settings of a run."""
 
@@ -136,6 +173,10 @@ class SetupColumns(TypedDict):
     zero_stage: int | None
     compile: str | None
     torch: str | None
+    cuda: str | None
+    nccl: str | None
+    driver: str | None
+    commit: str | None
     packed: str | None
     attention: str | None
     quantization: str | None
@@ -161,18 +202,34 @@ class RateColumns(TypedDict):
     tgs_p95: float | None
     tgs_mad: float | None
     tgs_trimmed: float | None
+    tgs_with_spikes: float | None
+    tgs_without_spikes: float | None
     tgs_end_to_end: float | None
 
 
 class StepRateColumns(TypedDict):
-    """Rates of steps that need no token count, and the peak memory of one GPU."""
+    """Rates of steps that need no token count, and the peak memory of one GPU.
+
+    memory_slope: bytes an hour; 0 if the peak memory does not grow
+    """
 
     seconds_per_step: float | None
     seconds_per_step_low: float | None
     seconds_per_step_high: float | None
     samples_per_second: float | None
+    samples_per_update: float | None
     tokens_per_update: float | None
     peak_memory_bytes: float | None
+    memory_slope: float | None
+    memory_changes: list[MemoryChange] | None
+
+
+class RunCourseColumns(TypedDict):
+    """Start-up [s], growth of the peak memory inside the run as a share, and losses."""
+
+    startup_s: float | None
+    memory_growth: float | None
+    losses: list[LossAtCount] | None
 
 
 class UtilizationColumns(TypedDict):
@@ -212,6 +269,7 @@ class RateBasisColumns(TypedDict):
     steady_from: int | None
     wall_s: float | None
     time_lost: list[TimeLost] | None
+    slowest_steps: list[SlowStep] | None
     levels: list[SpeedLevel] | None
     drift: float | None
     drift_low: float | None
@@ -285,6 +343,7 @@ class MetricsRow(
     SetupColumns,
     RateColumns,
     StepRateColumns,
+    RunCourseColumns,
     UtilizationColumns,
     RateBasisColumns,
     CourseColumns,

@@ -239,7 +239,7 @@ def _starts(values: FloatArray, noise: Noise) -> list[int]:
     blocks = values[:whole].reshape(-1, size).mean(axis=1)
     coarse = _partition(blocks, estimate_noise(np.diff(blocks)))
     starts = [0]
-    for block, after in zip(coarse[1:], [*coarse[2:], len(blocks)], strict=True):
+    for block, after in pairwise([*coarse[1:], len(blocks)]):
         part = values[starts[-1] : after * size]
         starts.append(starts[-1] + _best_split(part, noise, block * size - starts[-1], 2 * size))
     return starts

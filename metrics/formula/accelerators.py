@@ -20,6 +20,8 @@ Errors:
     UnknownAcceleratorError (LookupError)
     AmbiguousAcceleratorError (UnknownAcceleratorError)
     OverlayError (ValueError)
+
+`messages.py` has their kinds.
 """
 
 from __future__ import annotations
@@ -34,10 +36,11 @@ from functools import cache
 from typing import Any, Final, Literal, cast, get_args
 
 from fairmfu.ingest.core.data_files import read_data_file
-from fairmfu.ingest.core.errors import FairmfuError
 
+from . import messages
 from .accelerator_spelling import Spelling, includes, is_other_kind, matches, spelling
 from .flops import Dtype
+from .messages import AmbiguousAcceleratorError, OverlayError, UnknownAcceleratorError
 
 __all__ = [
     "Accelerator",
@@ -78,43 +81,6 @@ class Accelerator:
     names: tuple[str, ...] = ()
 
 
-class UnknownAcceleratorError(FairmfuError, LookupError):
-    """No accelerator has this name.
-
-    name: the name as given
-    nearest: known names similar to the name, nearest first; none of them was used
-    """
-
-    def __init__(self, name: str, nearest: list[str]) -> None:
-        self.name = name
-        self.nearest = nearest
-        hint = f" Nearest known: {', '.join(nearest)}." if nearest else ""
-        super().__init__(
-            f"The accelerator {name!r} is unknown, and its peak is never guessed.{hint}"
-            " Fix: give its dense FLOP/s, such as peak_flops=989.4e12, or an accelerator=NAME of"
-            " `fairmfu accelerators`."
-        )
-
-
-class AmbiguousAcceleratorError(UnknownAcceleratorError):
-    """A name that may mean several accelerators.
-
-    nearest: names of these accelerators; none of them was used
-    """
-
-    def __init__(self, name: str, nearest: list[str]) -> None:
-        super().__init__(name, nearest)
-        self.args = (
-            f"The accelerator {name!r} is ambiguous, and its peak is never guessed. It may be:"
-            f" {', '.join(nearest)}. Fix: give accelerator=NAME with one of these names, or its"
-            " dense FLOP/s, such as peak_flops=989.4e12.",
-        )
-
-
-class OverlayError(FairmfuError, ValueError):
-    """Invalid row of accelerators, mostly of a user's file; names the row and the key."""
-
-
 def find_accelerator(name: str, overlay: Sequence[Accelerator] = ()) -> Accelerator:
     """Return the accelerator with this name, as a framework prints or a user types it.
 
@@ -139,7 +105,7 @@ def find_accelerator(name: str, overlay: Sequence[Accelerator] = ()) -> Accelera
 
 def _only_one(name: str, rows: Sequence[Accelerator]) -> Accelerator:
     if len(rows) > 1:
-        raise AmbiguousAcceleratorError(name, [row.name for row in rows])
+        raise _ambiguous(name, [row.name for row in rows])
     return rows[0]
 
 
@@ -149,18 +115,31 @@ def _unresolved(name: str, overlay: Sequence[Accelerator]) -> UnknownAccelerator
     rows += zip(accelerator_names(), _table_spellings(), strict=True)
     typed = spelling(name)
     if known := [row for row, names in rows if is_other_kind(typed, names)]:
-        return UnknownAcceleratorError(name, known[:MAX_CANDIDATES])
+        return _unknown(name, known[:MAX_CANDIDATES])
     if meant := [row for row, names in rows if includes(typed, names)]:
-        return AmbiguousAcceleratorError(name, meant[:MAX_CANDIDATES])
+        return _ambiguous(name, meant[:MAX_CANDIDATES])
     table_names = accelerator_names()
     names = {key: table_names[row] for key, row in _row_indices().items()}
     names |= {key: accelerator.name for key, accelerator in _named(overlay)}
     near = difflib.get_close_matches(normalise_name(name), names, n=3)
-    return UnknownAcceleratorError(name, list(dict.fromkeys(names[key] for key in near)))
+    return _unknown(name, list(dict.fromkeys(names[key] for key in near)))
 
 
 MAX_CANDIDATES: Final = 6
 """Most accelerators that the error of an unknown or ambiguous name lists."""
+
+
+def _unknown(name: str, nearest: list[str]) -> UnknownAcceleratorError:
+    hint = f" Nearest known: {', '.join(nearest)}." if nearest else ""
+    error = messages.UNKNOWN_ACCELERATOR(name=name, hint=hint)
+    error.name, error.nearest = name, nearest
+    return error
+
+
+def _ambiguous(name: str, nearest: list[str]) -> AmbiguousAcceleratorError:
+    error = messages.AMBIGUOUS_ACCELERATOR(name=name, names=", ".join(nearest))
+    error.name, error.nearest = name, nearest
+    return error
 
 
 def peak_source(accelerator: Accelerator, dtypes: Iterable[Dtype]) -> str | None:
@@ -305,18 +284,16 @@ def load_overlay(text: str) -> tuple[Accelerator, ...]:
         document = tomllib.loads(text)
         repr(document)  # raises on a number too long for any message
     except (ValueError, RecursionError) as error:
-        raise OverlayError(f"The accelerators file is no TOML: {error}.") from None
+        raise messages.ACCELERATORS_NOT_TOML(error=error) from None
     _only(document, ("accelerator",), "the accelerators file")
     rows = document.get("accelerator")
     if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
-        raise OverlayError(
-            "The accelerators file has no [[accelerator]] table. Fix: add one for each accelerator."
-        )
+        raise messages.NO_ACCELERATOR_TABLE()  # noqa: RSE102 - a kind
     overlay = tuple(_accelerator(row, number) for number, row in enumerate(rows, start=1))
     seen: dict[str, Accelerator] = {}
     for name, row in _named(overlay):
         if seen.setdefault(name, row) is not row:
-            raise OverlayError(f"{row.name} and {seen[name].name} have the name {name!r} both.")
+            raise messages.ACCELERATOR_NAME_TAKEN(name=row.name, other=seen[name].name, shared=name)
     return overlay
 
 
@@ -325,10 +302,14 @@ def _accelerator(row: _Row, number: int) -> Accelerator:
     _only(row, _KEYS, where)
     confidence = row.get("confidence", "medium")
     if confidence not in get_args(Confidence):
-        raise OverlayError(f"{where}: confidence is {confidence!r}: high, medium or low.")
+        raise messages.ACCELERATOR_KEY_MALFORMED(
+            where=where, key="confidence", value=confidence, wanted="high, medium or low"
+        )
     names = row.get("names", [])
     if not isinstance(names, list) or not all(isinstance(n, str) and n for n in names):
-        raise OverlayError(f"{where}: names is {names!r}, not a list of names.")
+        raise messages.ACCELERATOR_KEY_MALFORMED(
+            where=where, key="names", value=names, wanted="a list of names"
+        )
     return Accelerator(
         name=_text(row, "name", where),
         unit=_text(row, "unit", where),
@@ -342,25 +323,27 @@ def _accelerator(row: _Row, number: int) -> Accelerator:
 
 def _peaks(peaks: object, where: str) -> Mapping[Dtype, float]:
     if not isinstance(peaks, dict) or not peaks:
-        raise OverlayError(f"{where} needs peaks, as {{ bf16 = 989.4e12 }}: dense FLOP/s.")
+        raise messages.ACCELERATOR_KEY_MISSING(
+            where=where, key="peaks", example="peaks = { bf16 = 989.4e12 }, in dense FLOP/s"
+        )
     _only(peaks, _DTYPES, f"peaks of {where}")
     for dtype, peak in peaks.items():
         if isinstance(peak, bool) or not isinstance(peak, int | float) or peak != peak:  # noqa: PLR0124
-            raise OverlayError(f"{where}: the peak of {dtype} is {peak!r}, not a number.")
+            raise messages.ACCELERATOR_KEY_MALFORMED(
+                where=f"peaks of {where}", key=dtype, value=peak, wanted="a number"
+            )
         said = float("inf") if peak > _MOST_PEAK else peak  # a larger integer may not fit a float
         if not _LEAST_PEAK <= peak <= _MOST_PEAK:
-            raise OverlayError(
-                f"{where}: the peak of {dtype} is {said:g} FLOP/s, which no accelerator has; peaks"
-                " are in FLOP/s, so 989.4 TFLOP/s is 989.4e12."
-            )
+            raise messages.IMPOSSIBLE_PEAK(where=where, precision=dtype, peak=said)
     return {dtype: float(peaks[dtype]) for dtype in _DTYPES if dtype in peaks}
 
 
 def _text(row: Mapping[str, object], key: str, where: str) -> str:
     value = row.get(key)
+    if value is None:
+        raise messages.ACCELERATOR_KEY_MISSING(where=where, key=key, example=f'{key} = "…"')
     if not isinstance(value, str) or not value.strip():
-        said = "is missing" if value is None else f"is {value!r}, not a text"
-        raise OverlayError(f"{where}: {key!r} {said}.")
+        raise messages.ACCELERATOR_KEY_MALFORMED(where=where, key=key, value=value, wanted="a text")
     return value
 
 
@@ -369,4 +352,5 @@ def _only(values: Mapping[str, object], allowed_keys: Sequence[str], where: str)
         if key not in allowed_keys:
             near = difflib.get_close_matches(key, allowed_keys, n=1)
             hint = f" Did you mean {near[0]!r}?" if near else ""
-            raise OverlayError(f"{where} has {key!r}, none of {', '.join(allowed_keys)}.{hint}")
+            keys = ", ".join(allowed_keys)
+            raise messages.ACCELERATOR_KEY_UNKNOWN(where=where, key=key, hint=hint, keys=keys)

@@ -40,6 +40,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
+from . import messages
 from .model_shapes import (
     Attention,
     FeedForward,
@@ -96,17 +97,13 @@ class Trainable:
         if self.kind == "lora":
             self._check_adapters()
         elif self.lora_rank is not None or self.lora_targets:
-            raise ValueError(
-                f"LoRA rank or targets are given, but {self.kind!r} is trained: say trainable lora."
-            )
+            raise messages.LORA_NOT_TRAINED(trainable=self.kind)
 
     def _check_adapters(self) -> None:
         if self.lora_rank is None or self.lora_rank < 1:
-            raise ValueError(
-                f"LoRA needs a rank of at least 1, not {self.lora_rank}: give the LoRA rank."
-            )
+            raise messages.LORA_RANK_MISSING(rank=self.lora_rank)
         if not self.lora_targets:
-            raise ValueError("LoRA needs its targets: give LoRA targets, all-linear or names.")
+            raise messages.LORA_TARGETS_MISSING()  # noqa: RSE102 - a kind
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -171,7 +168,7 @@ def attended_pairs(
     lengths = [seq_len] if documents is None else list(documents)
     _check_lengths(seq_len, lengths, [size for size in (window, chunk) if size is not None])
     if not causal and (window is not None or chunk is not None):
-        raise ValueError("A window or chunk of a bidirectional mask is not in the formula.")
+        raise messages.WINDOW_NOT_CAUSAL()  # noqa: RSE102 - a kind
     if not causal:
         return sum(n * n for n in lengths) / sum(lengths)
     return sum(_chunked_pairs(n, window, chunk) for n in lengths) / sum(lengths)
@@ -179,11 +176,9 @@ def attended_pairs(
 
 def _check_lengths(seq_len: int, lengths: list[int], sizes: list[int]) -> None:
     if not lengths or min(seq_len, *lengths, *sizes) < 1:
-        raise ValueError(
-            f"Lengths are whole tokens, 1 or more: {seq_len=}, documents={lengths}, {sizes=}."
-        )
+        raise messages.IMPOSSIBLE_LENGTHS(seq_len=seq_len, documents=lengths, sizes=sizes)
     if max(lengths) > seq_len:
-        raise ValueError(f"A document of {max(lengths)} tokens does not fit a pack of {seq_len}.")
+        raise messages.DOCUMENT_TOO_LONG(longest=max(lengths), seq_len=seq_len)
 
 
 def _chunked_pairs(n: int, window: int | None, chunk: int | None) -> int:
@@ -374,9 +369,7 @@ def operators(  # noqa: PLR0913 - inputs of the formula
     from this model.
     """
     if attended is not None and not 0 < attended <= seq_len:
-        raise ValueError(
-            f"Attended pairs per token lie in (0, {seq_len}], the sequence length: {attended}."
-        )
+        raise messages.ATTENDED_OUT_OF_RANGE(seq_len=seq_len, attended=attended)
     trained = trainable or Trainable()
     terms = _summed(
         _forward(shape, lambda at: _attended(at, seq_len, attention, attended, documents))
@@ -460,7 +453,7 @@ def inference_operators(
     Raises ValueError for a length below 1 or another phase.
     """
     if phase not in ("prefill", "decode"):
-        raise ValueError(f"Inference has the phases prefill and decode, not {phase!r}.")
+        raise messages.UNKNOWN_PHASE(phase=phase)
     served, forward_only = replace(shape, mtp_modules=0), Trainable(kind="upstream")
     if phase == "prefill":
         return operators(served, context_len, trainable=forward_only)
@@ -517,7 +510,7 @@ def hardware_operators(  # noqa: PLR0913 - inputs of the formula
     Raises ValueError for a shape with linear attention, which has no HFU (`hfu_unknown_reason`).
     """
     if reason := hfu_unknown_reason(recompute, shape):
-        raise ValueError(f"No HFU: {reason}.")
+        raise messages.NO_HFU(reason=reason)
     ops = operators(shape, seq_len, trainable=trainable, attended=attended, documents=documents)
     high = tuple(replace(op, recomputed=_recomputed(op, recompute)) for op in ops)
     if recompute != "full":
@@ -600,9 +593,7 @@ def ideal_seconds_per_token(
 def _by_name(dtypes: Mapping[str, Dtype]) -> Callable[[Operator, Pass], Dtype]:
     def lookup(op: Operator, _: Pass) -> Dtype:
         if op.name not in dtypes:
-            raise ValueError(
-                f"No precision is given for operator {op.name!r}, only for {', '.join(dtypes)}."
-            )
+            raise messages.OPERATOR_WITHOUT_PRECISION(operator=op.name, operators=", ".join(dtypes))
         return dtypes[op.name]
 
     return lookup
@@ -610,8 +601,7 @@ def _by_name(dtypes: Mapping[str, Dtype]) -> Callable[[Operator, Pass], Dtype]:
 
 def _peak(dtype: Dtype, peaks: Mapping[Dtype, float], op: Operator) -> float:
     if not peaks.get(dtype):
-        raise ValueError(
-            f"This accelerator has no {dtype} peak for {op.name} (it has peaks for"
-            f" {', '.join(peaks) or 'nothing'}). Fix: give peak_flops=…, the dense peak for MFU"
+        raise messages.NO_PEAK(
+            precision=dtype, operator=op.name, known=", ".join(peaks) or "nothing"
         )
     return peaks[dtype]

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Final
 
+from . import messages
 from .flops import (
     InferencePhase,
     attended_pairs,
@@ -408,8 +409,10 @@ def kv_cache_bytes_per_token(
     caches no more than the tokens of one, and linear attention a state of fixed size, which is not
     included. Raises ValueError for zero or negative bytes or tokens.
     """
-    if bytes_per_value <= 0 or context_len < 1:
-        raise ValueError(f"A cache holds bytes of tokens: {bytes_per_value=}, {context_len=}.")
+    if bytes_per_value <= 0:
+        raise messages.IMPOSSIBLE_VALUE_SIZE(bytes_per_value=bytes_per_value)
+    if context_len < 1:
+        raise messages.IMPOSSIBLE_CONTEXT(context_len=context_len)
     values = sum(
         group.count * _cached_values(group.attention) * _cached_tokens(group.attention, context_len)
         for group in shape.layers

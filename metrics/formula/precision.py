@@ -15,6 +15,7 @@ from typing import Final
 
 from fairmfu.ingest.core.schema import FACT_NAMES
 
+from . import messages
 from .flops import Dtype, Operator, Pass
 
 DtypeOf = Callable[[Operator, Pass], Dtype]
@@ -87,5 +88,5 @@ def operator_formats(precision: str) -> tuple[DtypeOf, Dtype]:
     dtype = SIXTEEN_BITS_OR_MORE.get(precision)
     if dtype is None:
         choices = ", ".join(FACT_NAMES["precision"].choices)
-        raise ValueError(f"{precision!r} is no precision: one of {choices}.")
+        raise messages.UNKNOWN_PRECISION(precision=precision, choices=choices)
     return (lambda *_: dtype), dtype

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from . import messages
 from .flops import Operator, Recompute, flops_per_token, operators
-from .model_shapes import Attention, MixtureOfExperts, ModelShape, ShapeError
+from .model_shapes import Attention, MixtureOfExperts, ModelShape
 
 __all__ = ["SimplifiedModel", "full_attention"]
 
@@ -44,7 +45,7 @@ class SimplifiedModel(NamedTuple):
     def r(self) -> int:
         """Work of a step in forwards, for tools with recomputation: 4 if `full`, else 3."""
         if self.recompute is None:
-            raise ShapeError("recompute is unknown, and this tool counts activation checkpointing.")
+            raise messages.TOOL_NEEDS_RECOMPUTE()  # noqa: RSE102 - a kind
         return 4 if self.recompute == "full" else 3
 
     @property
@@ -63,7 +64,7 @@ class SimplifiedModel(NamedTuple):
         groups = [(group.count, group.attention) for group in self.shape.layers]
         softmax = tuple((count, a) for count, a in groups if isinstance(a, Attention))
         if len(softmax) < len(groups):
-            raise ShapeError(f"{self.shape.name} has linear attention, which this tool has not.")
+            raise messages.TOOL_WITHOUT_LINEAR_ATTENTION(model=self.shape.name)
         return softmax
 
     @property
@@ -99,10 +100,7 @@ class SimplifiedModel(NamedTuple):
         dense = (group.ffn.width for group in self.shape.layers if group.ffn is not None)
         width = _INTERMEDIATE_SIZES.get(self.shape.name) or next(dense, None)
         if width is None:
-            raise ShapeError(
-                f"{self.shape.name} has no dense layer, so its shape does not tell the"
-                " intermediate_size of its config.json, which this tool reads: give the config."
-            )
+            raise messages.TOOL_NEEDS_CONFIG(model=self.shape.name)
         return width
 
     @property

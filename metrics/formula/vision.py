@@ -28,6 +28,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Literal, TypeAlias
 
+from . import messages
 from .flops import (
     Operator,
     Trainable,
@@ -41,7 +42,6 @@ from .model_shapes import (
     Attention,
     Config,
     FeedForward,
-    ShapeError,
     Weight,
     targeted_weights,
     text_config,
@@ -158,9 +158,8 @@ class VisionTower:
         """
         side = self.patch_side * self.merge
         if height % side or width % side:
-            raise ShapeError(
-                f"{self.name} takes sides that are multiples of {side} pixels, not"
-                f" {height} x {width}: give the size after resizing."
+            raise messages.IMAGE_SIZE_INDIVISIBLE(
+                model=self.name, side=side, height=height, width=width
             )
         return self._checked((1, height // self.patch_side, width // self.patch_side))
 
@@ -174,9 +173,7 @@ class VisionTower:
         fits = height % self.merge == 0 and width % self.merge == 0
         if min(grid) < 1 or not fits or self.grid not in (None, (height, width)):
             allowed = self.grid or f"multiples of {self.merge}"
-            raise ShapeError(
-                f"{self.name} takes no grid of {grid}: height and width are {allowed}."
-            )
+            raise messages.IMPOSSIBLE_GRID(model=self.name, grid=grid, allowed=allowed)
         return frames, height, width
 
     def _layer_weights(self) -> tuple[Weight, ...]:
@@ -203,12 +200,9 @@ class TrainedParts:
 
     def __post_init__(self) -> None:
         if self.projector.kind == "lora":
-            raise ValueError("A projector is trained or frozen; LoRA on one is not in the formula.")
+            raise messages.PROJECTOR_WITH_LORA()  # noqa: RSE102 - a kind
         if all(kind in ("frozen", "upstream") for _, kind in self._kinds()):
-            raise ValueError(
-                "Nothing is trained: tower, projector and language model are frozen. FLOPs of"
-                " inference are those of metrics.formula.flops.inference_operators."
-            )
+            raise messages.NOTHING_TRAINED()  # noqa: RSE102 - a kind
 
     def trainable_of(self, part: ModelPart) -> Trainable:
         """Return the trained weights of a part.
@@ -273,7 +267,7 @@ def per_token(ops: Iterable[Operator], tokens: int) -> tuple[Operator, ...]:
     Raises ValueError for less than one token.
     """
     if tokens < 1:
-        raise ValueError(f"A step has 1 token or more, not {tokens}.")
+        raise messages.NO_TOKENS_IN_STEP(tokens=tokens)
     return tuple(
         replace(op, forward=op.forward / tokens, backward=op.backward / tokens) for op in ops
     )
@@ -348,10 +342,7 @@ def from_hugging_face(config: Mapping[str, object]) -> VisionTower | None:
         return _named(config, _TOWERS[model_type](Config(config, f"the {model_type} config")))
     kind = str(inner.get("model_type") or model_type)
     if kind not in _TOWERS:
-        raise ShapeError(
-            f"vision_config of model_type {kind!r} is unknown (known:"
-            f" {', '.join(sorted(_TOWERS))}): its FLOPs are not in the formula."
-        )
+        raise messages.UNKNOWN_TOWER(model_type=kind, known=", ".join(sorted(_TOWERS)))
     tower = _TOWERS[kind](Config(inner, f"vision_config of the {model_type} config"))
     if not tower.projectors:
         tower = _projected(tower, config)
@@ -367,10 +358,8 @@ def _projected(tower: VisionTower, config: Mapping[str, object]) -> VisionTower:
     """Return the tower with the projector of its multimodal model."""
     model_type = str(config.get("model_type"))
     if model_type not in _PROJECTORS:
-        raise ShapeError(
-            f"The projector of model_type {model_type!r} is unknown (known:"
-            f" {', '.join(sorted(_PROJECTORS))}): its FLOPs are not in the formula."
-        )
+        known = ", ".join(sorted(_PROJECTORS))
+        raise messages.UNKNOWN_PROJECTOR(model_type=model_type, known=known)
     text = Config(text_config(config), f"the text model of the {model_type} config")
     outer = Config(config, f"the {model_type} config")
     return _PROJECTORS[model_type](tower, outer, text.number("hidden_size", "n_embd"))
@@ -402,7 +391,9 @@ def _side(config: Config, key: str) -> int:
     value = config.values.get(key)
     if isinstance(value, list | tuple):
         if len(value) != 2 or value[0] != value[1]:  # noqa: PLR2004 (height and width)
-            raise ShapeError(f"{config.source}: {key!r} is {value!r}: only squares are known.")
+            raise messages.UNCOVERED_VISION_KEY(
+                source=config.source, key=key, value=value, covered="squares"
+            )
         return Config({key: value[0]}, config.source).number(key)
     return config.number(key)
 
@@ -537,7 +528,7 @@ def _qwen2_5_vl(config: Config) -> VisionTower:
         full = [7, 15, 23, 31]
     merged = config.number("window_size", default=112) // tower.merge // tower.patch_side
     if not merged:
-        raise ShapeError(f"{config.source}: 'window_size' is smaller than a merged patch.")
+        raise messages.WINDOW_BELOW_PATCH(source=config.source)
     return replace(
         tower,
         patch_bias=False,
@@ -595,8 +586,11 @@ def _llava(tower: VisionTower, config: Config, out: int) -> VisionTower:
     """LLaVA 1.5 (arXiv:2310.03744): two layers on one feature layer, no class token."""
     layer = config.values.get("vision_feature_layer", -2)
     if not isinstance(layer, int) or not -tower.depth - 1 <= layer <= tower.depth:
-        raise ShapeError(
-            f"{config.source}: 'vision_feature_layer' is {layer!r}; only one layer is known."
+        raise messages.UNCOVERED_VISION_KEY(
+            source=config.source,
+            key="vision_feature_layer",
+            value=layer,
+            covered=f"one layer, {-tower.depth - 1} to {tower.depth}",
         )
     # Entry 0 of the hidden states is the embedding, the last entry is the last layer's output.
     used = layer if layer >= 0 else tower.depth + 1 + layer
@@ -608,11 +602,12 @@ def _llava(tower: VisionTower, config: Config, out: int) -> VisionTower:
 
 def _internvl(tower: VisionTower, config: Config, out: int) -> VisionTower:
     """InternVL (arXiv:2404.16821): 2 x 2 patches side by side, a norm, two layers."""
-    if config.values.get("downsample_ratio", 0.5) != 0.5:  # noqa: PLR2004 (half of each side)
-        raise ShapeError(f"{config.source}: only a 'downsample_ratio' of 0.5 is known.")
     key = "vision_feature_layer" if config.values["model_type"] == "internvl" else "select_layer"
-    if config.values.get(key, -1) != -1:
-        raise ShapeError(f"{config.source}: only a {key!r} of -1 is known.")
+    for name, covered in (("downsample_ratio", 0.5), (key, -1)):  # half of each side; the last
+        if (value := config.values.get(name, covered)) != covered:
+            raise messages.UNCOVERED_VISION_KEY(
+                source=config.source, key=name, value=value, covered=covered
+            )
     width = 4 * tower.hidden_size
     projector = Projector(widths=(width, out, out), norm_params=2 * width)
     return replace(tower, merge=2, projectors=(projector,))
@@ -628,9 +623,7 @@ def _gemma3(tower: VisionTower, config: Config, out: int) -> VisionTower:
     side = round(tokens**0.5)
     patches = tower.grid[0] if tower.grid else 0
     if side**2 != tokens or patches % side:
-        raise ShapeError(
-            f"{config.source}: {tokens} tokens per image do not tile {patches} x {patches} patches."
-        )
+        raise messages.TOKENS_DO_NOT_TILE(source=config.source, tokens=tokens, patches=patches)
     d = tower.hidden_size
     projector = Projector(widths=(d, out), bias=False, norm_params=d)
     return replace(tower, merge=patches // side, projectors=(projector,))

@@ -23,6 +23,7 @@ from ..formula.parameter_counts import (
 )
 from ..formula.precision import BELOW_16_BITS, DtypeOf, operator_formats
 from ..formula.vision import VisionTower
+from . import messages
 
 Phase = Literal["train", "prefill", "decode"]
 
@@ -87,39 +88,38 @@ class Question:
         return [name for name in SPEEDS if getattr(self, name) is not None]
 
     def __post_init__(self) -> None:
-        speeds = " and ".join(f"--{name}" for name in self.speeds)
-        if len(self.speeds) > 1:
-            raise ValueError(f"Give only one of {speeds}: each follows from the other.")
-        if self.accelerator is not None and self.peak_flops is not None:
-            raise ValueError("Give only one of --accelerator and --peak-flops.")
-        if speeds and self.accelerator is None and self.peak_flops is None:
-            raise ValueError("MFU needs a peak: give --accelerator or --peak-flops.")
-        if self.hfu is not None and flops.hfu_unknown_reason(self.recompute, self.shape):
-            raise ValueError("An HFU needs --recompute none, full or selective.")
-        if self.tokens is not None and (self.gpus is None or not speeds):
-            raise ValueError(
-                "A training time needs --gpus, and --tgs or --mfu, or another speed: --hfu, "
-                "--tflops."
-            )
+        self._check_speeds()
         self._check_parts()
+
+    def _check_speeds(self) -> None:
+        """Raise for speeds without their peak or inputs."""
+        if len(self.speeds) > 1:
+            options = " and ".join(f"--{name}" for name in self.speeds)
+            raise messages.TWO_SPEEDS(options=options)
+        has_peak = self.accelerator is not None or self.peak_flops is not None
+        if self.accelerator is not None and self.peak_flops is not None:
+            raise messages.TWO_PEAKS()  # noqa: RSE102 - a kind
+        if self.speeds and not has_peak:
+            raise messages.SPEED_WITHOUT_PEAK()  # noqa: RSE102 - a kind
+        if self.hfu is not None and flops.hfu_unknown_reason(self.recompute, self.shape):
+            raise messages.HFU_WITHOUT_RECOMPUTE()  # noqa: RSE102 - a kind
+        if self.tokens is not None and (self.gpus is None or not self.speeds):
+            raise messages.TIME_WITHOUT_SPEED()  # noqa: RSE102 - a kind
 
     def _check_parts(self) -> None:
         """Raise for parts of the model without their input or phase."""
         if self.tower is None and self.images:
-            raise ValueError(f"{self.shape.name} has no vision tower: omit --image.")
+            raise messages.NO_VISION_TOWER(model=self.shape.name)
         if self.tower is not None and not self.images:
-            raise ValueError(
-                f"{self.shape.name} has a vision tower: give --image HEIGHTxWIDTH for each image "
-                "of a sequence, or only the text_config as the model."
-            )
+            raise messages.IMAGES_MISSING(model=self.shape.name)
         if self.tower is not None and (self.phase != "train" or self.trainable or self.recompute):
-            raise ValueError("With images, only full training without checkpointing is covered.")
+            raise messages.IMAGES_WITHOUT_FULL_TRAINING()  # noqa: RSE102 - a kind
         if self.phase != "train" and (self.speeds or self.tokens or self.trainable):
-            raise ValueError("Rates, times and adapters need training: omit --phase.")
+            raise messages.INFERENCE_WITH_RATE()  # noqa: RSE102 - a kind
         if self.phase != "train" and self.documents:
-            raise ValueError("Documents are packed in training: omit --documents or --phase.")
+            raise messages.INFERENCE_WITH_DOCUMENTS()  # noqa: RSE102 - a kind
         if self.phase != "train" and self.shape.mtp_modules:
-            raise ValueError("Only training uses multi-token prediction modules: omit --phase.")
+            raise messages.INFERENCE_WITH_MTP()  # noqa: RSE102 - a kind
 
 
 class SpeedInputs(TypedDict, total=False):
@@ -196,7 +196,7 @@ def parse_amount(text: str) -> float:
     """Parse an amount: `1T`, `300B`, `15e12` or `2000`. Raises ValueError."""
     match = re.fullmatch(r"([\d.]+(?:[eE][+-]?\d+)?)\s*([KMBT]?)", text.strip())
     if match is None:
-        raise ValueError(f"{text!r} is no amount: write 1T, 300B or 15e12.")
+        raise messages.NOT_AN_AMOUNT(text=text)
     return float(match[1]) * _SCALES[match[2]]
 
 
@@ -212,7 +212,7 @@ def parse_lengths(text: str) -> tuple[int, ...]:
     for part in text.split(","):
         match = re.fullmatch(r"(?:(\d{1,6})x)?(\d{1,12})", part.strip())
         if match is None:
-            raise ValueError(f"{part.strip()!r} is no length: write 4096, or 4x1024 for four.")
+            raise messages.NOT_A_LENGTH(text=part.strip())
         lengths += [int(match[2])] * int(match[1] or 1)
     return tuple(lengths)
 
@@ -221,7 +221,7 @@ def parse_image_size(text: str) -> tuple[int, int]:
     """Parse `448x672` as height and width [pixels]. Raises ValueError."""
     match = re.fullmatch(r"(\d{1,6})x(\d{1,6})", text.strip())
     if match is None:
-        raise ValueError(f"{text!r} is no image: write HEIGHTxWIDTH, as 448x672.")
+        raise messages.NOT_AN_IMAGE_SIZE(text=text)
     return int(match[1]), int(match[2])
 
 
@@ -430,7 +430,7 @@ def compare_with_other_tools(q: Question, printed: str | None = None) -> list[di
     figure = None if printed is None else parse_printed(printed)
     if not q.speeds:
         if figure is not None:
-            raise ValueError("A printed figure needs a speed to compare with: give --tgs.")
+            raise messages.PRINTED_WITHOUT_SPEED()  # noqa: RSE102 - a kind
         return rows
     speed = _speed(q, _operators(q))
     return [row | rates_of(row["flops_per_token"], speed, figure) for row in rows]
@@ -471,7 +471,7 @@ def parse_printed(text: str) -> PrintedFigure:
     """Parse `418.2`, `418.2 TFLOP/s`, `41.3%` or `0.413`. Raises ValueError."""
     match = re.fullmatch(r"(\d+(?:\.(\d+))?)\s*(%|tf[a-z]*(?:/s)?)?", text.strip().lower())
     if match is None or not float(match[1]):
-        raise ValueError(f"{text!r} is no printed figure: write 418.2 for TFLOP/s, 41.3% for MFU.")
+        raise messages.NOT_A_PRINTED_FIGURE(text=text)
     value, rounding = float(match[1]), 0.5 * 10.0 ** -len(match[2] or "")
     if match[3] == "%":
         return PrintedFigure("mfu", value / 100, rounding / 100)

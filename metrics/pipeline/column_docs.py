@@ -28,7 +28,7 @@ METRIC_MEANINGS: Final[dict[str, tuple[str, str]]] = {
         *("context_parallel", "expert_parallel", "zero_stage"),
     ),
     "compile": ("", "torch.compile, true or false"),
-    **_as_in(FACT_NAMES, "torch"),
+    **_as_in(FACT_NAMES, "torch", "cuda", "nccl", "driver", "commit"),
     "packed": ("", "samples are packed to the full sequence length, true or false"),
     **_as_in(FACT_NAMES, "attention", "quantization"),
     "inferred": ("", "facts of this row inferred from the framework or the numbers"),
@@ -52,16 +52,50 @@ METRIC_MEANINGS: Final[dict[str, tuple[str, str]]] = {
     "tgs_p95": ("tokens/s/GPU", "95th percentile of the steady windows"),
     "tgs_mad": ("tokens/s/GPU", "median distance of the steady windows from their median"),
     "tgs_trimmed": ("tokens/s/GPU", "tokens over seconds of the windows between p5 and p95"),
+    "tgs_with_spikes": (
+        "tokens/s/GPU",
+        "tgs with windows that are far slower than the others for no known reason; null without",
+    ),
+    "tgs_without_spikes": ("tokens/s/GPU", "tgs without such windows"),
     "tgs_end_to_end": ("tokens/s/GPU", "from the start of training to the last step line"),
     "seconds_per_step": ("s", "time of a steady step; its unit is step_unit"),
     "seconds_per_step_low": ("s", "lower end of the 95 % interval of seconds_per_step"),
     "seconds_per_step_high": ("s", "upper end of the 95 % interval of seconds_per_step"),
     "samples_per_second": ("samples/s", "steady, over all GPUs; null if the batch varies"),
+    "samples_per_update": (
+        "samples",
+        "global batch: samples of an optimizer update over all GPUs, as a fact, or as the only "
+        "number that fits the logged samples/s and step times",
+    ),
     "tokens_per_update": (
         "tokens",
         "tokens of an optimizer update over all GPUs, with padding; null if they vary",
     ),
     "peak_memory_bytes": ("bytes", "largest logged peak of the GPU allocator"),
+    "memory_slope": (
+        "bytes/h",
+        "lasting growth of that peak, at the time of a steady step; 0 if it does not grow",
+    ),
+    "memory_changes": (
+        "",
+        "changes of that peak inside the run, for other reasons than the tokens of a step: kind "
+        "(growth to the end, or jump), from_step, to_step, bytes_before, bytes_after; null with "
+        "fewer than 8 windows",
+    ),
+    "startup_s": (
+        "s",
+        "from the first time stamp to the first step line, without the usual time of its steps",
+    ),
+    "memory_growth": (
+        "",
+        "growth of the logged peak memory from the first lines to the last, as a share; null with "
+        "few lines",
+    ),
+    "losses": (
+        "",
+        "median losses at fixed counts: unit (tokens over all GPUs, or steps), count (powers of 2 "
+        "and one between), loss",
+    ),
     # utilisation
     "mfu": (
         "",
@@ -117,6 +151,11 @@ METRIC_MEANINGS: Final[dict[str, tuple[str, str]]] = {
     "steady_from": ("steps", "last step before the first steady window"),
     "wall_s": ("s", "wall time of the launch"),
     "time_lost": ("", "time beyond steady training: cause, windows, seconds and share"),
+    "slowest_steps": (
+        "",
+        "windows that lost most time beyond the steady pace, the longest first: from_step, "
+        "to_step, seconds, lost_s, cause",
+    ),
     "levels": (
         "",
         "lasting speeds of the run, if there are several: steps, rate, change, GPU-hours lost; "
@@ -213,11 +252,15 @@ METRIC_MEANINGS: Final[dict[str, tuple[str, str]]] = {
 
 COMPARISON_MEANINGS: Final[dict[str, tuple[str, str]]] = {
     "group": ("", "equal for like-for-like runs; null if a run cannot be ranked"),
-    "rank": ("", "within the group, by tgs"),
+    "rank": ("", "within the group, by ranked_rate"),
     "setup": ("", "letter; runs with the same letter have no known difference"),
     "repeats": ("starts", "runs of the setup"),
     "chain": ("", "run id of the first launch of a chain of resumed launches"),
-    "relative_tgs": ("", "tgs over that of the best run; for repeats, over their mean"),
+    "ranked_rate": ("ranked_unit", "rate that ranks: tgs, or samples/s if tokens are unknown"),
+    "ranked_low": ("ranked_unit", "lower end of the 95 % interval of ranked_rate"),
+    "ranked_high": ("ranked_unit", "upper end of the 95 % interval of ranked_rate"),
+    "ranked_unit": ("", "tokens/s/GPU or samples/s; null without a rate that can rank"),
+    "relative_tgs": ("", "ranked_rate over the best run's; for repeats, over their mean"),
     "relative_low": ("", "lower end of the 95 % interval of relative_tgs"),
     "relative_high": ("", "upper end of the 95 % interval of relative_tgs"),
     "smallest_difference": ("", "smallest difference that such data would detect in most cases"),

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import PurePath
 from typing import Final, Literal
 
@@ -97,6 +97,7 @@ class RunNeeds:
     folder: of its log. facts: names in the order in which they are asked
     gain: what these facts give: a TGS and an MFU, an MFU, or only a TGS (`tgs`); None: nothing,
         because of the reason
+    shares_name: whether another run of the store has the same name
     """
 
     run_id: str
@@ -105,6 +106,7 @@ class RunNeeds:
     facts: tuple[str, ...]
     gain: Gain | None
     reason: str = ""
+    shares_name: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,11 +126,12 @@ def find_needs(
     tables: of `Store.tables`. overlay: your accelerators. run_ids: of some runs only, default all
     """
     rows = metrics_rows(analyse(tables, overlay).metrics)
+    names = Counter(row["name"] for row in rows)
     if run_ids is not None:
         rows = [row for row in rows if not set(run_ids).isdisjoint(_members(row))]
     lacking = {row["run_id"]: row for row in rows if row["mfu"] is None and row["error"] is None}
     asked: dict[str, list[str]] = {run_id: list(row["missing"]) for run_id, row in lacking.items()}
-    last, open_runs = dict(lacking), {run_id for run_id, names in asked.items() if names}
+    last, open_runs = dict(lacking), {run_id for run_id, facts in asked.items() if facts}
     for _ in range(_MAX_ROUNDS):
         if not open_runs:
             break
@@ -141,7 +144,8 @@ def find_needs(
             asked[run_id] += new
             if new:
                 open_runs.add(run_id)
-    return [_needs(lacking[run_id], last[run_id], names) for run_id, names in asked.items()]
+    needs = [_needs(lacking[run_id], last[run_id], facts) for run_id, facts in asked.items()]
+    return [replace(run, shares_name=names[run.name] > 1) for run in needs]
 
 
 def _members(row: MetricsRow) -> list[str]:

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
-from ..core.messages import MessageKind
+from ..core.messages import Message, MessageKind
 
 ORIGINAL_LOG_FIX: Final = "if you filtered the log, ingest the original"
 MORE_WINDOWS_FIX: Final = "train longer, or log more often"
 CHANGED_SPEED_FIX: Final = "look at the log, the nodes and other jobs at these steps"
 """Remedies of several messages."""
+
+
+def of_samples(message: Message) -> Message:
+    """Return a message about a TGS as the same message about a rate without tokens."""
+    text = re.sub(r"(^|\. )TGS", r"\1The rate", message).replace("TGS", "the rate")
+    return Message(text, message.kind, message.effect)
+
 
 # -- no rate ---------------------------------------------------------------------------------
 
@@ -101,9 +109,11 @@ REINFORCEMENT_STEPS: Final = MessageKind(
 
 UNLOGGED_WORK: Final = MessageKind(
     "unlogged-work",
-    "TGS leaves out {windows}, probably unlogged evaluations or checkpoints",
+    "TGS leaves out {windows}, probably unlogged evaluations or checkpoints. With them, TGS is "
+    "{slower} (-{less:.1%})",
     "doubt",
-    when="A few windows are far slower than the rest, and no log line explains them.",
+    when="A few windows are far slower than the rest, and no log line explains them. If they "
+    "change TGS by more than 1 %, the run is not ranked.",
     fix=ORIGINAL_LOG_FIX,
 )
 LATE_START: Final = MessageKind(
@@ -116,9 +126,11 @@ LATE_START: Final = MessageKind(
 )
 COUNTED_STALLS: Final = MessageKind(
     "counted-stalls",
-    "Slow windows lower TGS by {more:.1%}: {windows}. They are stalls, or work without a log line",
+    "Slow windows lower TGS by {more:.1%}: {windows}. They are stalls, or work without a log line. "
+    "Without them, TGS is {faster}",
     "doubt",
-    when="Slow windows count in TGS, and no log line explains them.",
+    when="Slow windows count in TGS, and no log line explains them. If they take three times as "
+    "long as the others or more, the run is not ranked.",
     fix=ORIGINAL_LOG_FIX,
 )
 FEW_WINDOWS: Final = MessageKind(

@@ -5,6 +5,7 @@ Frames in, frames out; no file is opened here.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -16,6 +17,7 @@ from ..core.run_arrays import RunArrays, median, total
 from .messages import COUNTED_STALLS, LATE_START, UNLOGGED_WORK
 from .unlogged_work import (
     LOWER_LEVEL_QUANTILE,
+    MIN_APART_SHARE,
     MIN_WINDOWS,
     find_period,
     share_above,
@@ -35,25 +37,102 @@ from .windows import (
 
 MAX_OUTLIERS: Final = 1 / 4
 """Largest share of a few windows that can be outliers: none of three."""
+MIN_WHOLE_RATE: Final = 100
+"""Rate from which on no decimals are shown."""
 MAX_TENTHS: Final = 9.5
 """Ratio from which tenths are not shown."""
 
 
-def unlogged_work_warning(
-    windows: RunArrays, steady: WindowSelection, evidence: str
-) -> Message | None:
-    """Warn of windows excluded for work without a log line; None without such windows.
+@dataclass(frozen=True, slots=True)
+class Spikes:
+    """Windows far slower than the others, without a cause in the log.
+
+    slow, others: both kinds; counted: whether TGS includes the slow ones
+    period: steps between them; None if they follow no period
+    """
+
+    slow: WindowSelection
+    others: WindowSelection
+    counted: bool
+    period: int | None = None
+
+    @property
+    def rates(self) -> tuple[float, float]:
+        """Rate with the slow windows, and without them."""
+        both = (self.slow, self.others)
+        tokens, seconds = (sum(total(getattr(of, n)) for of in both) for n in ("tokens", "seconds"))
+        return tokens / seconds, total(self.others.tokens) / total(self.others.seconds)
+
+    @property
+    def effect(self) -> float:
+        """Share by which the slow windows lower the rate."""
+        slower, faster = self.rates
+        return 1 - slower / faster
+
+
+def find_spikes(windows: RunArrays, steady: WindowSelection, evidence: str) -> Spikes | None:
+    """Return slow windows that TGS leaves out, else those in it; None without any.
 
     steady: metrics.throughput.windows.steady_windows with `evidence`, of the run
     """
-    slow = timed_windows(windows, evidence, windows.flags("unlogged"))
-    if not len(slow.indices):
+    if not total(steady.tokens):
         return None
-    every = np.sort(np.concatenate([steady.indices, slow.indices]))
-    spans = windows[f"{evidence}_span"][every]
-    rhythm = find_period(windows["step"][every], spans, np.isin(every, slow.indices))
-    often = "" if rhythm is None else f" every {rhythm.period:,} steps"
-    return UNLOGGED_WORK(windows=_slow_windows(slow, steady, often))
+    slow = timed_windows(windows, evidence, windows.flags("unlogged"))
+    if len(slow.indices):
+        every = np.sort(np.concatenate([steady.indices, slow.indices]))
+        spans = windows[f"{evidence}_span"][every]
+        rhythm = find_period(windows["step"][every], spans, np.isin(every, slow.indices))
+        period = None if rhythm is None else rhythm.period
+        return Spikes(slow, steady, counted=False, period=period)
+    at = _unexplained(windows, steady, evidence)
+    rest = np.delete(np.arange(len(steady.indices)), at)
+    slow, others = (
+        WindowSelection(steady.indices[of], steady.tokens[of], steady.seconds[of])
+        for of in (at, rest)
+    )
+    if not len(at) or not total(others.seconds) or not total(others.tokens):
+        return None
+    return Spikes(slow, others, counted=True)
+
+
+def spike_columns(spikes: Spikes | None) -> dict[str, float]:
+    """Return TGS with slow windows and without them.
+
+    Nothing if TGS counts them and they change it by at most 1 %.
+    """
+    if spikes is None or (spikes.counted and spikes.effect <= MAX_UNEXPLAINED_GAP):
+        return {}
+    slower, faster = spikes.rates
+    return {"tgs_with_spikes": slower, "tgs_without_spikes": faster}
+
+
+def spikes_warning(spikes: Spikes | None) -> Message | None:
+    """Warn of windows far slower than the others.
+
+    Those that TGS counts only if they lower it by more than 1 %. The run is not ranked if those
+    that TGS leaves out change it by more than 1 %, as the cause is unknown; nor if TGS includes
+    windows of several times the usual time.
+    """
+    if spikes is None:
+        return None
+    often = "" if spikes.period is None else f" every {spikes.period:,} steps"
+    said = _slow_windows(spikes.slow, spikes.others, often)
+    slower, faster = spikes.rates
+    large = spikes.effect > MAX_UNEXPLAINED_GAP
+    if not spikes.counted:
+        return UNLOGGED_WORK(
+            "unranked" if large else "doubt", windows=said, slower=_rate(slower), less=spikes.effect
+        )
+    if not large:
+        return None
+    isolated = _ratio(spikes.slow, spikes.others) >= 1 + MIN_APART_SHARE
+    return COUNTED_STALLS(
+        "unranked" if isolated else "doubt", windows=said, more=spikes.effect, faster=_rate(faster)
+    )
+
+
+def _rate(value: float) -> str:
+    return f"{value:,.0f}" if value >= MIN_WHOLE_RATE else f"{value:.3g}"
 
 
 def late_start_warning(
@@ -61,7 +140,7 @@ def late_start_warning(
 ) -> Message | None:
     """Warn of warm-up in so few windows that no test could confirm it; None without.
 
-    steady: as in `unlogged_work_warning`
+    steady: as in `find_spikes`
     """
     warming = windows.flags("warming").copy()
     if (opening := window_after_step_1(windows, evidence)) is not None:
@@ -72,30 +151,6 @@ def late_start_warning(
         return None
     first = "the first" if number == 1 else f"the first {number}"
     return LATE_START(first=first, whole=whole, times=_times(slow, steady))
-
-
-def counted_outliers_warning(
-    windows: RunArrays, steady: WindowSelection, evidence: str
-) -> Message | None:
-    """Warn of counted windows that took longer without a known reason.
-
-    None if they lower TGS by at most 1 %.
-
-    steady: as in `unlogged_work_warning`
-    """
-    if not total(steady.tokens):
-        return None
-    at = _unexplained(windows, steady, evidence)
-    slow = WindowSelection(steady.indices[at], steady.tokens[at], steady.seconds[at])
-    rest = np.delete(np.arange(len(steady.indices)), at)
-    others = WindowSelection(steady.indices[rest], steady.tokens[rest], steady.seconds[rest])
-    if not len(at) or not total(others.seconds) or not total(others.tokens):
-        return None
-    pace = total(others.seconds) / total(others.tokens)
-    more = 1 - pace * total(steady.tokens) / total(steady.seconds)
-    if more <= MAX_UNEXPLAINED_GAP:
-        return None
-    return COUNTED_STALLS(windows=_slow_windows(slow, others), more=more)
 
 
 def _unexplained(windows: RunArrays, steady: WindowSelection, evidence: str) -> IntArray:
@@ -135,15 +190,20 @@ def _slow_windows(slow: WindowSelection, others: WindowSelection, often: str = "
 
 
 def _times(slow_windows: WindowSelection, others: WindowSelection) -> str:
-    """Return the ratio of the slow windows to the others, as text.
+    """Return `_ratio` as text."""
+    times = _ratio(slow_windows, others)
+    return f"{times:.2g}x" if times < MAX_TENTHS else f"{times:.0f}x"
+
+
+def _ratio(slow_windows: WindowSelection, others: WindowSelection) -> float:
+    """Return how many times as long as the others the slow windows took.
 
     Per token, or per window if one side has no tokens.
     """
     slow, usual = _paces(slow_windows), _paces(others)
     if not len(slow) or not len(usual):
         slow, usual = slow_windows.seconds, others.seconds
-    times = _middle(slow) / _middle(usual)
-    return f"{times:.2g}x" if times < MAX_TENTHS else f"{times:.0f}x"
+    return _middle(slow) / _middle(usual)
 
 
 def _middle(values: FloatArray) -> float:

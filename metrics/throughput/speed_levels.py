@@ -67,6 +67,8 @@ CHANGING_EVENTS: Final = (
 """Events named at a change of speed."""
 MAX_LISTED: Final = 4
 """Levels listed in a sentence."""
+OTHER_TIMES: Final = ("elapsed", "stamp", "clock")
+"""Kinds of time evidence that time steps of a rate of unknown tokens, the best first."""
 NORMAL_95: Final = 1.96
 """Standard errors on either side of a 95 % interval."""
 
@@ -223,7 +225,7 @@ def speed_levels(
         row["change"], row["change_low"], row["change_high"] = change
         row["events"] = _events_between(run, rows[number - 1], row)
         more = float(pace_here.mean() - min(other.mean() for other in before))
-        if more > 0 and facts.get("gpus") is not None:
+        if more > 0 and facts.get("gpus") is not None and row["seconds"] is not None:
             row["gpu_hours_lost"] = row["seconds"] * -expm1(-more) * facts["gpus"] / 3600
     return rows, None
 
@@ -233,14 +235,14 @@ def _level_row(run: RunArrays, evidence: str, counted: WindowSelection) -> Speed
     spans = run[f"{evidence}_span"][counted.indices]
     stalls, coarse = run["stall_s"][counted.indices], evidence_rounding(run, counted, evidence)
     sure = rate_interval(counted.tokens, counted.seconds, stalls, coarse).estimate
-    seconds = total(counted.seconds)
+    seconds = _wall_seconds(run, evidence, counted)
     return {
         "from_step": int(run["step"][counted.indices[0]] - spans[0]) + 1,
         "to_step": int(run["step"][counted.indices[-1]]),
         "windows": len(counted.indices),
         "seconds": seconds,
-        "seconds_per_step": seconds / total(spans),
-        "tgs": total(counted.tokens) / seconds,
+        "seconds_per_step": None if seconds is None else seconds / total(spans),
+        "tgs": total(counted.tokens) / total(counted.seconds),
         "tgs_low": None if sure is None else sure.low,
         "tgs_high": None if sure is None else sure.high,
         "ranked": not run.flags("off_level")[counted.indices[0]],
@@ -251,6 +253,18 @@ def _level_row(run: RunArrays, evidence: str, counted: WindowSelection) -> Speed
         "events": [],
         "phases": None,
     }
+
+
+def _wall_seconds(run: RunArrays, evidence: str, counted: WindowSelection) -> float | None:
+    """Return the seconds of windows; None if the log has only rates of unknown tokens."""
+    if evidence != "rate" or run.has_any("tokens_per_gpu"):
+        return total(counted.seconds)
+    spans = run["rate_span"][counted.indices]
+    for other in OTHER_TIMES:
+        paces = run[f"{other}_time"][counted.indices] / run[f"{other}_span"][counted.indices]
+        if not np.isnan(paces).any():
+            return total(paces * spans)
+    return None
 
 
 def _rates_change(before: SpeedLevel, after: SpeedLevel) -> tuple[float, float, float] | None:
@@ -322,7 +336,10 @@ def speed_doubt(levels: Sequence[SpeedLevel] | None, drift: float | None) -> Mes
     if not levels:
         return None
     if all(level["ranked"] for level in levels):
-        times = sorted(level["seconds_per_step"] for level in levels)
+        paces = [
+            1 / level["tgs"] if level["tgs"] else level["seconds_per_step"] for level in levels
+        ]
+        times = sorted(pace for pace in paces if pace is not None)
         return SPEED_ALTERNATES(changes=len(levels) - 1, times=times[-1] / times[0])
     told = "; ".join(describe_level(level) for level in levels[:MAX_LISTED])
     more = f"; {len(levels) - MAX_LISTED} more" if len(levels) > MAX_LISTED else ""

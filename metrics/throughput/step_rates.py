@@ -6,16 +6,20 @@ Frames in, frames out; no file is opened here.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from math import ceil, floor
 from typing import Any, Final
 
 import numpy as np
 
 from ..core.arrays import FloatArray
 from ..core.intervals import rate_interval
+from ..core.print_precision import digits_of
 from ..core.run_arrays import RunArrays, total
-from ..core.run_table import StepRateColumns
+from ..core.run_table import MemoryChange, StepRateColumns
+from .memory_growth import GROWTH, memory_changes
 from .windows import choose_evidence, count_steps, evidence_rounding, steady_windows
 
+SECONDS_PER_HOUR: Final = 3600.0
 MAX_BATCH_SPREAD: Final = 0.01
 """Largest relative spread of the tokens per step of a run with one batch size."""
 
@@ -38,8 +42,11 @@ def step_rates(
         "seconds_per_step_low": None,
         "seconds_per_step_high": None,
         "samples_per_second": None,
+        "samples_per_update": None,
         "tokens_per_update": _tokens_per_update(windows, facts),
         "peak_memory_bytes": None if np.isnan(memory).all() else float(np.nanmax(memory)),
+        "memory_slope": None,
+        "memory_changes": memory_changes(windows),
     }
     counted, has_tokens = count_steps(windows), windows.has_any("tokens_per_gpu")
     evidence = choose_evidence(counted, [e for e in preferred if e != "rate" or has_tokens])
@@ -54,17 +61,51 @@ def step_rates(
     if (sure := rate_interval(spans, steady.seconds, stalls, coarse).estimate) is not None:
         columns["seconds_per_step_low"] = 1 / sure.high
         columns["seconds_per_step_high"] = 1 / sure.low
-    if seconds > 0 and (samples := _samples_per_step(windows, facts)) is not None:
-        columns["samples_per_second"] = samples / seconds
+    columns["memory_slope"] = _memory_slope(columns["memory_changes"], seconds)
+    batch, every = _samples_per_update(windows, facts), _steps_per_update(windows)
+    columns["samples_per_update"] = batch
+    if seconds > 0 and batch is not None and every is not None:
+        columns["samples_per_second"] = batch / every / seconds
     return columns
 
 
-def _samples_per_step(windows: RunArrays, facts: Mapping[str, Any]) -> float | None:
-    """Return the samples of a logged step over all GPUs; None if they vary."""
-    batch, every = facts.get("global_batch_size"), _steps_per_update(windows)
-    if batch is None or every is None or not _has_one_size(_slots(windows)):
+def _memory_slope(changes: Sequence[MemoryChange] | None, seconds: float) -> float | None:
+    """Return the growth of the peak memory in bytes an hour; None if unknown.
+
+    seconds: per step
+    """
+    if changes is None or not seconds:
         return None
-    return float(batch) / every
+    for change in changes:
+        if change["kind"] == GROWTH:
+            hours = (change["to_step"] - change["from_step"]) * seconds / SECONDS_PER_HOUR
+            return (change["bytes_after"] - change["bytes_before"]) / hours
+    return 0.0
+
+
+def _samples_per_update(windows: RunArrays, facts: Mapping[str, Any]) -> float | None:
+    """Return the samples of an optimizer update over all GPUs; None if they vary."""
+    if not _has_one_size(_slots(windows)):
+        return None
+    batch = facts.get("global_batch_size")
+    return _logged_batch(windows) if batch is None else float(batch)
+
+
+def _logged_batch(windows: RunArrays) -> float | None:
+    """Return the only batch by which all logged step times give the logged samples/s.
+
+    Both are rounded; None unless a single whole number fits every line.
+    """
+    rates, times = windows["logged_samples_per_second"], windows["elapsed_s"]
+    both = (rates > 0) & (times > 0)
+    if windows.value("step_unit") == "micro_step" or not both.any():
+        return None
+    rates, times = rates[both], times[both]
+    off_rate, off_time = (digits_of(of).last_places(of) / 2 for of in (rates, times))
+    low = float(((rates - off_rate) * (times - off_time)).max())
+    high = float(((rates + off_rate) * (times + off_time)).min())
+    batch = ceil(low)
+    return float(batch) if batch > 0 and batch == floor(high) else None
 
 
 def _tokens_per_update(windows: RunArrays, facts: Mapping[str, Any]) -> float | None:

@@ -23,20 +23,23 @@ from ..core.intervals import SURE_STANDARD_ERRORS, rate_interval, robust_spread,
 from ..core.messages import Message, MessageRow, as_clause
 from ..core.print_precision import MAX_UNEXPLAINED_GAP
 from ..core.run_arrays import RunArrays, median, total
-from ..core.run_table import MetricsRow, RateBasisColumns, RateColumns, StepRateColumns
+from ..core.run_table import (
+    MetricsRow,
+    RateBasisColumns,
+    RateColumns,
+    RunCourseColumns,
+    StepRateColumns,
+)
 from . import messages
 from . import time_evidence as evidences
 from . import token_counts as counts
 from .document_pairs import document_pairs
 from .end_to_end import end_to_end, rate_of_last_line
 from .few_windows import few_windows_warning
-from .outlier_warnings import (
-    counted_outliers_warning,
-    late_start_warning,
-    unlogged_work_warning,
-)
+from .outlier_warnings import find_spikes, late_start_warning, spike_columns, spikes_warning
 from .pauses import find_pauses
 from .resolved_facts import nonstandard_work
+from .run_course import run_course
 from .speed_levels import OTHER_SPEED, drift_columns, speed_doubt, speed_levels
 from .step_rates import step_rates
 from .time_breakdown import START_UP, WARM_UP, time_lost
@@ -101,6 +104,7 @@ class RateSummary(
     StepColumns,
     RateColumns,
     StepRateColumns,
+    RunCourseColumns,
     StepTokenColumns,
     RateBasisColumns,
     LoggedRateColumns,
@@ -157,7 +161,7 @@ def _summary(
     }
     if windows is None:
         return row | _without_steps(run, facts)
-    row |= _step_columns(windows, facts)
+    row |= {**_step_columns(windows, facts), **run_course(windows, run)}
     if mixed := facts.get("mixed_writers"):
         return row | {"throughput_warnings": [messages.MIXED_WRITERS(mixed=mixed)]}
     evidence = choose_evidence(windows, run["evidence"])
@@ -165,7 +169,10 @@ def _summary(
     if row["tgs_end_to_end"] is None and run.get("runtime_s"):
         row |= rate_of_last_line(run, facts)
     if evidence is None:
-        return row | _rates_of_steps(windows, run, facts) | _no_rate(windows, run | row, facts)
+        row |= _rates_of_steps(windows, run, facts)
+        of_samples = _doubts_of_samples(windows, run, facts, row)
+        row |= _no_rate(windows, run | row, facts)
+        return row | {"throughput_warnings": [*row["throughput_warnings"], *of_samples]}
     steady = steady_windows(windows, evidence)
     updates = OptimizerStepCount.in_windows(windows, evidence, steady.indices)
     if updates is not None and not updates.count:
@@ -193,17 +200,57 @@ def _rates_of_steps(
     evidence = choose_evidence(counted, run["evidence"])
     if evidence is None:
         return {**steps}
-    wall_s, lost = time_lost(windows, evidence, run)
+    times = time_lost(windows, evidence, run)
     levels, drift = speed_levels(counted, evidence, facts)
     unknown = dict.fromkeys(("tgs", "tgs_low", "tgs_high"))
+    steady = steady_windows(counted, evidence)
     return {
         **steps,
-        "wall_s": wall_s,
-        "time_lost": lost,
+        "windows": len(steady.indices),
+        "no_interval": _sureness(counted, steady, evidence)["no_interval"],
+        "logged_samples_per_second": _claims(counted, steady)["logged_samples_per_second"],
+        "logged_samples_running": run.get("running_samples_per_second"),
+        **times,
         "levels": levels and [level | unknown for level in levels],
         **drift_columns(drift),
         "pauses": find_pauses(windows),
     }
+
+
+def _doubts_of_samples(
+    windows: RunArrays, run: dict[str, Any], facts: dict[str, Any], row: Mapping[str, Any]
+) -> list[Message]:
+    """List doubts about samples/s, the rate of a run whose tokens are unknown.
+
+    They are the doubts about a TGS in which a sample is a token.
+
+    row: with the columns of `_rates_of_steps`
+    """
+    if row.get("samples_per_second") is None:
+        return []
+    samples = row["samples_per_second"] * row["seconds_per_step"]
+    counted = windows.with_values(tokens_per_gpu=np.full(windows.height, samples))
+    evidence = choose_evidence(counted, run["evidence"])
+    if evidence is None:
+        return []
+    steady = steady_windows(counted, evidence)
+    shown = {
+        **row,
+        **_rates(counted, steady, evidence, facts),
+        **_sureness(counted, steady, evidence),
+        **evidences.summarise_evidence(counted, run, evidence),
+        "token_warnings": [],
+        "spikes": find_spikes(counted, steady, evidence),
+        "tgs_end_to_end": None,
+    }
+    doubts = (
+        speed_doubt(shown["levels"], shown.get("drift")),
+        *_time_warnings(counted, steady, run, evidence, shown),
+        counts.batch_change_warning(counted, steady.indices, facts),
+        _unfair(OptimizerStepCount.in_windows(counted, evidence, steady.indices)),
+        _some_micro_steps(counted, steady, evidence, shown),
+    )
+    return [messages.of_samples(doubt) for doubt in doubts if doubt is not None]
 
 
 def _without_steps(run: Mapping[str, Any], facts: dict[str, Any]) -> dict[str, Any]:
@@ -237,15 +284,17 @@ def _rate_columns(
     facts: dict[str, Any],
 ) -> dict[str, Any]:
     """Return the steady rate with its interval, spread, evidence and token counts."""
-    wall_s, lost = time_lost(windows, evidence, run)
+    times = time_lost(windows, evidence, run)
     levels, drift = speed_levels(windows, evidence, facts)
+    spikes = find_spikes(windows, steady, evidence)
     return {
+        "spikes": spikes,
+        **spike_columns(spikes),
         **_rates(windows, steady, evidence, facts),
         **step_rates(windows, run["evidence"], facts),
         **_sureness(windows, steady, evidence),
         **_spread(windows, steady, evidence),
-        "wall_s": wall_s,
-        "time_lost": lost,
+        **times,
         "levels": levels,
         **drift_columns(drift),
         "pauses": find_pauses(windows),
@@ -431,19 +480,20 @@ def _time_warnings(
     row: dict[str, Any],
 ) -> list[Message]:
     """List doubts about the times of the steady rate, doubts of other modules first."""
+    spikes = row["spikes"]
     doubts = (
         _without_data(windows, run, evidence),
         _longer_than_stamps(windows, evidence),
         _faster_on_the_whole(row, windows, evidence),
         _long_warm_up(windows, evidence),
-        unlogged_work_warning(windows, steady, evidence),
+        None if spikes is None or spikes.counted else spikes_warning(spikes),
         late_start_warning(windows, steady, evidence),
         _printed_twice(windows, steady, evidence),
         _printed_coarsely(windows, steady, evidence, row),
         _single_micro_steps(run, evidence),
         _out_of_step(windows, steady, evidence),
         _under_a_profiler(windows, steady),
-        counted_outliers_warning(windows, steady, evidence)
+        (spikes_warning(spikes) if spikes is not None and spikes.counted else None)
         or few_windows_warning(windows, steady, evidence),
     )
     told = (doubt for doubt in doubts if doubt is not None)

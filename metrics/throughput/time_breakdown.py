@@ -9,12 +9,13 @@ Frames in, frames out; no file is opened here.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Final, TypedDict
 
 import numpy as np
 
 from ..core.arrays import FloatArray, IntArray
 from ..core.run_arrays import RunArrays, median, total
+from ..core.run_table import SlowStep
 from .end_to_end import first_line_seconds, tokens_trained, with_fitted_tokens
 from .speed_levels import SLOWER_SPEED
 from .unlogged_work import find_period, stall_cause, usual_wait
@@ -36,19 +37,30 @@ OUTSIDE_STEP_TIMES: Final = "outside of the logged steps"
 UNEXPLAINED: Final = "unexplained"
 UNEXPLAINED_PERIODIC: Final = "unexplained, every {:,} steps"
 
+MAX_SLOWEST: Final = 5
+"""Windows among the slowest steps."""
 MIN_TIMED_STEP_SHARE: Final = 0.8
 """Least share of the steps that lines must time for their sum to be wall time."""
 
 
-def time_lost(
-    windows: RunArrays, evidence: str, run: Mapping[str, Any]
-) -> tuple[float | None, list[dict[str, Any]]]:
-    """Return the wall time [s] of a launch, and the time lost by cause.
+class TimeColumns(TypedDict):
+    """Wall time of a launch, and where it went."""
+
+    wall_s: float | None
+    time_lost: list[dict[str, Any]]
+    slowest_steps: list[SlowStep]
+
+
+UNKNOWN_TIMES: Final[TimeColumns] = {"wall_s": None, "time_lost": [], "slowest_steps": []}
+
+
+def time_lost(windows: RunArrays, evidence: str, run: Mapping[str, Any]) -> TimeColumns:
+    """Return the wall time [s], the time lost by cause, and the slowest windows.
 
     Each row has the windows of a cause, their seconds beyond the steady pace, and their share of
     the wall time (metrics.core.run_table.TimeLost); the largest first. Uses time stamps if the log
-    has any, else `evidence`, which may miss a part. (None, []) without steady windows, with only
-    rates of unknown tokens, or with times of single steps among many.
+    has any, else `evidence`, which may miss a part. Nothing is known without steady windows, with
+    only rates of unknown tokens, or with times of single steps among many.
 
     windows: of one run, marked (metrics.throughput.warmup.mark_warm_up_and_stalls)
     evidence: time basis of the run
@@ -59,7 +71,7 @@ def time_lost(
     windows = count_steps(windows)
     clock = _wall_clock(windows, evidence)
     if (uncounted and clock == "rate") or _samples(windows, clock):
-        return None, []
+        return UNKNOWN_TIMES
     counted = steady_windows(windows, clock)
     if clock == evidence and not uncounted:
         excess = windows["stall_s"][counted.indices]
@@ -67,7 +79,7 @@ def time_lost(
         excess = stall_excess(counted.seconds, counted.tokens, stamp_error(windows, clock))
     steady_s = total(counted.seconds) - float(excess.sum())
     if not len(counted.indices) or steady_s <= 0:
-        return None, []
+        return UNKNOWN_TIMES
     pace = steady_s / total(counted.tokens)
     spans, stalled = windows[f"{clock}_span"], counted.indices[excess > 0]
     tokens, seconds = spans * windows["tokens_per_gpu"], windows[f"{clock}_time"]
@@ -79,9 +91,10 @@ def time_lost(
         {"cause": START_UP, "windows": 1, "seconds": start_s},
         {"cause": AFTER_LAST_STEP, "windows": 0, "seconds": after_s},
     ]
+    causes = _by_cause(windows, timed, stalled, lost, spans)
     rows += [
         {"cause": cause, "windows": len(at), "seconds": total(lost[at])}
-        for cause, at in _by_cause(windows, timed, stalled, lost, spans).items()
+        for cause, at in causes.items()
     ]
     wall_s = total(seconds[timed]) + first_s + after_s
     known_s = max(run.get("wall_s") or 0.0, run.get("runtime_s") or 0.0)
@@ -89,7 +102,37 @@ def time_lost(
         rows.append({"cause": OUTSIDE_STEP_TIMES, "windows": 0, "seconds": known_s - wall_s})
         wall_s = known_s
     shares = [row | {"share": row["seconds"] / wall_s} for row in rows if row["seconds"] > 0]
-    return wall_s, sorted(shares, key=lambda row: -row["seconds"])
+    return {
+        "wall_s": wall_s,
+        "time_lost": sorted(shares, key=lambda row: -row["seconds"]),
+        "slowest_steps": _slowest(windows, causes, seconds, lost, spans),
+    }
+
+
+def _slowest(
+    windows: RunArrays,
+    causes: Mapping[str, list[int]],
+    seconds: FloatArray,
+    lost: FloatArray,
+    spans: FloatArray,
+) -> list[SlowStep]:
+    """Return the windows that lost most time, without warm-up and levels."""
+    known = [
+        (float(lost[at]), at, cause)
+        for cause, windows_of_cause in causes.items()
+        for at in windows_of_cause
+        if cause not in (WARM_UP, SLOWER_SPEED) and lost[at] > 0
+    ]
+    return [
+        {
+            "from_step": int(windows["step"][at] - spans[at]) + 1,
+            "to_step": int(windows["step"][at]),
+            "seconds": float(seconds[at]),
+            "lost_s": more,
+            "cause": cause,
+        }
+        for more, at, cause in sorted(known, reverse=True)[:MAX_SLOWEST]
+    ]
 
 
 def _wall_clock(windows: RunArrays, evidence: str) -> str:

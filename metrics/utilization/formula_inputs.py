@@ -22,6 +22,7 @@ from ..core.messages import Message, MessageKind
 from ..formula import accelerators, flops, vision
 from ..formula.accelerators import Accelerator, UnknownAcceleratorError
 from ..formula.flops import Dtype, Operator, Recompute, Trainable, adapter_params
+from ..formula.messages import OTHER_PARAMETER_COUNT
 from ..formula.model_shapes import (
     Attention,
     ImpossibleShapeError,
@@ -251,7 +252,7 @@ def _shape(facts: Mapping[str, Mapping[str, Any]], result: UtilizationResult) ->
         best = _describing(given, facts, result)
         shape = _build(best, facts)
         if shape.params_total > FACT_BOUNDS["parameters"].highest:
-            raise ImpossibleShapeError(f"No model has {shape.params_total:.3g} parameters.")
+            raise messages.TOO_MANY_PARAMETERS(total=shape.params_total)
         if best != given[0]:
             _hold_against(str(facts[given[0]]["value"]), shape)
         modules = _mtp_modules(shape, facts)
@@ -328,11 +329,7 @@ def _hold_against(name: str, shape: ModelShape) -> None:
     if sizes and not any(
         1 / MAX_SIZE_RATIO <= size / shape.params_total <= MAX_SIZE_RATIO for size in sizes
     ):
-        raise ShapeError(
-            f"{name!r} does not match the {shape.params_total / 1e9:,.3g} billion parameters of "
-            "the config beside the log, which may belong to another model. Fix: give "
-            "model_config=PATH/config.json or model=NAME"
-        )
+        raise messages.CONFIG_OF_OTHER_SIZE(name=name, billions=shape.params_total / 1e9)
 
 
 MODEL_SIZE_PATTERN: Final = re.compile(
@@ -467,12 +464,9 @@ def _text_only(config: Mapping[str, object]) -> ModelShape:
     """
     shape = from_hugging_face(config)
     if config.get("audio_config") is not None:
-        raise ShapeError(f"{shape.name} hears: the FLOPs of its audio tower are not known.")
+        raise messages.AUDIO_TOWER(model=shape.name)
     if vision.from_hugging_face(config) is not None:
-        raise ShapeError(
-            f"{shape.name} has a vision tower, and how many patches a step holds is not logged: "
-            "its FLOPs are not known. For text alone give the text_config as model_config"
-        )
+        raise messages.VISION_TOWER(model=shape.name)
     return shape
 
 
@@ -499,12 +493,12 @@ def _checked(
     try:
         fitted = with_params_total(shape, logged)
     except ShapeError as other_model:
-        raise ShapeError(f"{other_model}{_as_many(logged)}") from other_model
+        raise OTHER_PARAMETER_COUNT(
+            model=shape.name, own=shape.params_total, logged=logged, alike=_as_many(logged)
+        ) from other_model
     if fitted.vocab_size not in TOKENIZER_VOCAB_SIZES:
-        raise ShapeError(
-            f"The log counts {logged:,} parameters, {shape.name} has {shape.params_total:,}, and "
-            "no common vocabulary explains it: the model is another one. Fix: give "
-            f"model_config=PATH/config.json{_as_many(logged)}"
+        raise messages.NO_COMMON_VOCABULARY(
+            model=shape.name, own=shape.params_total, logged=logged, alike=_as_many(logged)
         )
     result.warnings.append(
         messages.VOCABULARY_INFERRED(

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import Final
 
+from fairmfu.ingest.core.errors import ErrorKind
+
 from ..core.messages import MessageKind
+from ..formula.messages import GIVE_CONFIG, GIVE_SHAPE, ImpossibleShapeError, ShapeError
 
 TOKEN_DROPPING: Final = MessageKind(
     "token-dropping",
@@ -136,4 +139,43 @@ BF16_HIDDEN: Final = MessageKind(
     "MFU ({convention}) would be {mfu:.0%} and is hidden: the run's own precision has a higher "
     "peak",
     when="MFU against the BF16 peak would be above 100 %.",
+)
+
+# -- errors: the text of shape-unknown -----------------------------------------------------------
+
+TOO_MANY_PARAMETERS: Final = ErrorKind(
+    "too-many-parameters",
+    "No model has {total:.3g} parameters.",
+    "The shape of a run has more parameters than any model.",
+    ImpossibleShapeError,
+    fix=GIVE_SHAPE,
+)
+CONFIG_OF_OTHER_SIZE: Final = ErrorKind(
+    "config-of-other-size",
+    "{name!r} does not match the {billions:,.3g} billion parameters of the config beside the log, "
+    "which may belong to another model.",
+    "The size in a model's name contradicts the config.json beside the log.",
+    ShapeError,
+    fix=GIVE_SHAPE,
+)
+AUDIO_TOWER: Final = ErrorKind(
+    "audio-tower",
+    "{model} has an audio tower, whose FLOPs are unknown.",
+    "The model of a run has an audio tower.",
+    ShapeError,
+)
+VISION_TOWER: Final = ErrorKind(
+    "vision-tower",
+    "{model} has a vision tower, and its FLOPs are unknown: the patches of a step are not logged.",
+    "The model of a run has a vision tower.",
+    ShapeError,
+    fix="if the run trains on text alone, give the text_config as model_config",
+)
+NO_COMMON_VOCABULARY: Final = ErrorKind(
+    "no-common-vocabulary",
+    "The log counts {logged:,} parameters, {model} has {own:,}, and no common vocabulary explains "
+    "it: the model is another one.",
+    "The logged number of parameters needs a vocabulary of no known tokenizer.",
+    ShapeError,
+    fix=f"{GIVE_CONFIG}{{alike}}",
 )

@@ -11,7 +11,9 @@ from typing import Any, Final, Literal
 import altair as alt
 import polars as pl
 
+from fairmfu.metrics.compare.comparability import SAMPLE_UNIT
 from fairmfu.metrics.compare.comparison_row import ComparisonRow
+from fairmfu.metrics.core.run_table import value_of
 
 from ..text.tabular import MIN_ONE_DECIMAL_SHARE
 from . import theme
@@ -74,6 +76,16 @@ class _Panel:
 
 _PANELS: Final = {
     "tgs": _Panel(f"'{TGS}'", "tgs", "logged_tgs", "tgs_low", "tgs_high", "reach_tgs", "", ",.0f"),
+    "samples": _Panel(
+        "'Samples/s'",
+        "ranked_rate",
+        "logged_samples_per_second",
+        "ranked_low",
+        "ranked_high",
+        "reach_samples",
+        "",
+        ",.3~r",
+    ),
     "mfu": _Panel(
         f"'MFU (' + {CONVENTION_EXPRESSION} + ')'",
         "mfu",
@@ -95,6 +107,8 @@ _PANELS: Final = {
         ",.1f",
     ),
 }
+_SAMPLES: Final = ("ranked_rate", "ranked_low", "ranked_high", "logged_samples_per_second")
+"""Columns of a row beside its card, where samples/s rank."""
 _BOUNDS: Final[tuple[Spec, ...]] = tuple(
     {
         "calculate": f"isValid(datum.tgs_{end}) && datum.{name} ? "
@@ -110,11 +124,16 @@ def comparison(rows: Sequence[ComparisonRow]) -> Figure:
     """Draw a group of like-for-like runs: TGS and MFU with intervals, ours and logged.
 
     rows: of reports.text.verdict.join_comparison, best first; at most `MAX_CHART_RUNS` are drawn.
-        TFLOP/s get a panel of their own if a log prints them and no MFU.
+        TFLOP/s get a panel of their own if a log prints them and no MFU. Samples/s replace
+        all panels where they rank.
     """
     cards = _placed(chart_cards(rows[:MAX_CHART_RUNS]))
-    panels = ["tgs", "mfu"]
-    if any(c["logged_tflops"] is not None and c["logged_mfu"] is None for c in cards):
+    by_samples = bool(rows) and rows[0].get("ranked_unit") == SAMPLE_UNIT
+    panels = ["samples"] if by_samples else ["tgs", "mfu"]
+    if by_samples:
+        of_rows = ({name: chart_number(value_of(row, name)) for name in _SAMPLES} for row in rows)
+        cards = [{**card, **more} for card, more in zip(cards, of_rows, strict=False)]
+    elif any(c["logged_tflops"] is not None and c["logged_mfu"] is None for c in cards):
         panels.append("tflops")
     kind = "-".join(("comparison", *panels))
     rest = len(rows) - len(cards)
@@ -125,11 +144,13 @@ def comparison(rows: Sequence[ComparisonRow]) -> Figure:
     if rest > 0:
         notes.append(f"The {len(cards)} best of {len(rows):,} runs are drawn, {rest:,} are not.")
     group = str(rows[0].get("group") or "") if rows else ""
+    shown = "Samples/s" if by_samples else "TGS and MFU"
+    named = "Samples per second" if by_samples else "Tokens per second per GPU and MFU"
     return Figure(
         kind=kind,
-        title=f"TGS and MFU: {group}" if group else "TGS and MFU",
+        title=f"{shown}: {group}" if group else shown,
         notes=tuple(notes),
-        description=f"Tokens per second per GPU and MFU of {len(cards)} runs, ours and logged.",
+        description=f"{named} of {len(cards)} runs, ours and logged.",
         spec=_comparison(tuple(panels)),
         datasets={"runs": cards, "columns": VALUE_COLUMNS},
         params=_reaches(cards, panels),
@@ -149,6 +170,9 @@ def _reaches(cards: Sequence[Row], panels: Sequence[str]) -> dict[str, Any]:
         ]
         return _reach([value for value in [*values, *ends] if value is not None])
 
+    if "samples" in panels:
+        ends = [value for card in cards for name in _SAMPLES if (value := card[name]) is not None]
+        return {"reach_samples": _reach(ends)}
     found: dict[str, Any] = {
         "reach_tgs": reach("tgs", "logged_tgs"),
         "reach_mfu": {name: reach(f"mfu_{name}", "logged_mfu") for name in CONVENTIONS},
@@ -175,7 +199,7 @@ def _reach(values: Sequence[float]) -> list[float]:
 
 @cache
 def _comparison(panels: tuple[str, ...]) -> Spec:
-    width = {2: 280, 3: 140}[len(panels)]  # beside names of 325 px on a page of 1,144 px
+    width = {1: 560, 2: 280, 3: 140}[len(panels)]  # beside names of 325 px on a page of 1,144 px
     parts = [_panel(_PANELS[name], width, first=place == 0) for place, name in enumerate(panels)]
     own: dict[str, Any] = {_PANELS[name].reach.split("[", maxsplit=1)[0]: None for name in panels}
     chart = alt.hconcat(*parts, spacing=12)

@@ -18,7 +18,7 @@ from pathlib import Path
 from threading import Lock
 from typing import Final
 
-from fairmfu.ingest.core.errors import FairmfuError
+from .messages import DRAWING_ENDED, DrawingEndedError
 
 ERROR_PREFIX: Final = b"why not: "
 """Same as in `render`, which is not imported here: the import would start the library."""
@@ -30,10 +30,6 @@ FIRST_PRODUCTS: Final = {
     "pdf": "begun",
 }
 """First product to prepare for a file, by suffix."""
-
-
-class DrawingEndedError(FairmfuError, RuntimeError):
-    """The drawing library ended while drawing."""
 
 
 class _Elsewhere:
@@ -92,10 +88,7 @@ class _Elsewhere:
         made = out.read(int(size)) if said else b""
         if not said or len(made) < int(size):
             code = self._process.wait()
-            raise DrawingEndedError(
-                f"vl_convert, which draws, ended with status {code}: it may have run out of "
-                "memory, or its installation is broken."
-            )
+            raise DRAWING_ENDED(code=code)
         if size != said:
             raise ValueError(made.decode())
         return made

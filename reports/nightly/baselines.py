@@ -12,12 +12,14 @@ from typing import Final
 
 import polars as pl
 
-from fairmfu.ingest.core.errors import FairmfuError
 from fairmfu.ingest.core.schema import FLOAT, TEXT, TIMESTAMP
-from fairmfu.ingest.facts.project_config import CONFIG_NAME
+from fairmfu.ingest.facts.config_file import CONFIG_NAME
 from fairmfu.ingest.store.store import Store
 from fairmfu.ingest.store.transactions import utc_now
-from fairmfu.metrics.core.run_selection import RunNameError, choose, choose_one
+from fairmfu.metrics.core.run_messages import RunNameError
+from fairmfu.metrics.core.run_selection import choose, choose_one
+
+from .messages import BASELINE_WITHOUT_RUN, BASELINE_WITHOUT_TGS
 
 BASELINES: Final = "baselines"
 """Name of the table of pinned runs in the store."""
@@ -28,10 +30,6 @@ REMOVE_COMMAND: Final = "fairmfu baseline remove"
 SET_COMMAND: Final = "fairmfu baseline set RUN"
 
 
-class BaselineError(FairmfuError):
-    """A baseline has no run with a TGS, so nothing could be compared with it."""
-
-
 def pin(store: Store, runs: pl.DataFrame) -> None:
     """Compare the level of each series with these runs from now on.
 
@@ -40,7 +38,7 @@ def pin(store: Store, runs: pl.DataFrame) -> None:
     without = runs.filter(pl.col("tgs").is_null())
     for name, missing in without.select("name", "missing").iter_rows():
         lacks = f" ({', '.join(missing)} missing)" if missing else ""
-        raise BaselineError(f"No baseline was set: {name} has no TGS{lacks}.")
+        raise BASELINE_WITHOUT_TGS(name=name, missing=lacks)
     rows = runs.select("run_id", "name", pl.lit(utc_now()).alias("at"), "tgs")
     store.keep(BASELINES, rows.cast(BASELINE_SCHEMA))
 
@@ -77,7 +75,7 @@ def night_baselines(
             wrong.append(str(error))
             continue
         if run["tgs"] is None:
-            wrong.append(f"{run['name']} has no TGS. Name another run.")
+            wrong.append(f"{run['name']} has no TGS. Fix: name another run")
             continue
         row = {"run_id": run["run_id"], "name": run["name"], "at": utc_now(), "tgs": run["tgs"]}
         rows = pl.concat([rows, pl.DataFrame([row], schema=BASELINE_SCHEMA)])
@@ -88,7 +86,7 @@ def night_baselines(
         if why
     ]
     if problems:
-        raise BaselineError("\n".join(problems))
+        raise BASELINE_WITHOUT_RUN(problems="\n".join(problems))
     return rows
 
 

@@ -18,16 +18,17 @@ import polars as pl
 
 from fairmfu.metrics.compare.change_points import MIN_POINTS
 from fairmfu.metrics.compare.rhythm import Silence, has_ended, overdue
+from fairmfu.metrics.compare.watched_metrics import LOSS, WATCHED
 from fairmfu.metrics.core.run_table import value_of
 from fairmfu.metrics.throughput.speed_levels import MIN_CHANGE
 
-from ..text.diagnosis import slow_down
-from ..text.run_narrative import OUTCOME_LABELS
+from ..text.commands import store_option
+from ..text.diagnosis import slow_down, speed_line
+from ..text.run_narrative import BAD_OUTCOMES, OUTCOME_LABELS
 from ..text.tabular import percent
 from ..text.verdict import count_noun
 from .jobs import succeeds
 from .night_report import (
-    BAD_OUTCOMES,
     BASELINE,
     IMPROVEMENT,
     REGRESSION,
@@ -45,9 +46,10 @@ from .night_report import (
     digest_now,
     is_alarm,
     job_rows,
-    store_option,
     suspect_clause,
 )
+from .setup_changes import setup_clause
+from .watch import WatchedChange, watched_views
 
 EXIT_NO_FINDING, EXIT_REGRESSION, EXIT_UNREAD_SOURCE, EXIT_FAILED_JOB = 0, 3, 4, 5
 """Exit codes; 1 and 2 are the command's own."""
@@ -81,7 +83,15 @@ STILL_FAILED: Final = FindingKind("job-still-failed", "error", STANDING, EXIT_FA
 NOT_ANALYSED: Final = FindingKind("run-not-analysed", "error", ALWAYS, EXIT_UNREAD_SOURCE)
 SLOWER: Final = FindingKind("regression", "warning", REGRESSION, EXIT_REGRESSION)
 BELOW: Final = FindingKind("below-baseline", "warning", REGRESSION, EXIT_REGRESSION)
+FAILING: Final = FindingKind("more-failed-launches", "warning", CRASH, EXIT_FAILED_JOB)
+WATCHED_KINDS: Final = {
+    metric.identifier: FindingKind(metric.finding, "warning", metric.fail_on, EXIT_REGRESSION)
+    for metric in WATCHED
+}
+"""Kinds of findings about figures beside TGS, by the figure's identifier."""
+WATCHED_FINDINGS: Final = (FAILING, *WATCHED_KINDS.values())
 STILL_SLOWER: Final = FindingKind("standing-regression", "warning", STANDING, EXIT_REGRESSION)
+STILL_WORSE: Final = FindingKind("standing-change", "warning", STANDING, EXIT_REGRESSION)
 PROVISIONAL: Final = FindingKind("provisional-drop", "warning")
 SLOWED: Final = FindingKind("slow-down-inside", "warning")
 UNREAD: Final = FindingKind("log-unreadable", "warning", ALWAYS, EXIT_UNREAD_SOURCE)
@@ -89,11 +99,14 @@ NOT_TRACKED: Final = FindingKind("facts-missing", "warning")
 RETRIED: Final = FindingKind("job-retried", "warning")
 SETUP: Final = FindingKind("setup-changed", "note")
 FASTER: Final = FindingKind("improvement", "note")
+BETTER_LOSS: Final = FindingKind("lower-loss", "note")
 ALL_WELL: Final = FindingKind("all-well", "note")
 
 KINDS: Final = (
-    *(FAILED, SILENT, STOPPED, STILL_FAILED, NOT_ANALYSED, SLOWER, BELOW, STILL_SLOWER),
-    *(PROVISIONAL, SLOWED, UNREAD, NOT_TRACKED, RETRIED, SETUP, FASTER, ALL_WELL),
+    *(FAILED, SILENT, STOPPED, STILL_FAILED, NOT_ANALYSED, SLOWER, BELOW),
+    *WATCHED_FINDINGS,
+    *(STILL_SLOWER, STILL_WORSE, PROVISIONAL, SLOWED, UNREAD, NOT_TRACKED, RETRIED, SETUP),
+    *(BETTER_LOSS, FASTER, ALL_WELL),
 )
 """In order of severity."""
 
@@ -152,6 +165,7 @@ def find(digest: NightDigest) -> list[Finding]:
             JobRecords.of(digest).findings(),
             _not_analysed(digest),
             _changes(digest),
+            _watched(digest),
             _provisional(digest),
             _slowed(digest),
             _unread(digest),
@@ -170,9 +184,14 @@ def exit_code(night: Night) -> int:
 
 
 def told_failures(night: Night) -> list[str]:
-    """Return the keys of the failures of a night, for `Night.told` of later nights."""
-    found = of_kinds(find(build_digest(night)), FAILED, STOPPED)
-    return [failure_key(one.run_id) for one in found if one.run_id is not None]
+    """Return the keys of the findings of a night, for `Night.told` of later nights."""
+    found = find(build_digest(night))
+    failed = (one.run_id for one in of_kinds(found, FAILED, STOPPED))
+    others = of_kinds(found, SILENT, SLOWED, UNREAD)
+    return [
+        *(failure_key(run_id) for run_id in failed if run_id is not None),
+        *(told_key(one.kind, _subject(one)) for one in others),
+    ]
 
 
 def of_kinds(findings: Sequence[Finding], *kinds: FindingKind) -> list[Finding]:
@@ -255,6 +274,7 @@ class JobRecords:
                 kind=SILENT,
                 job={**NO_JOB, "label": name},
                 detail="no run of it was ever read",
+                new=told_key(SILENT, name) not in self.digest.night.told,
                 fix=f"Check the path of its log, and the name in {EXPECTED_KEY}.",
             )
 
@@ -292,7 +312,7 @@ class JobRecords:
                 )
                 yield Finding(
                     kind=SETUP,
-                    job=self._label(first),
+                    job=self.label(first),
                     series=new,
                     detail=f"{gone} -> {come}; compared from now on with its own runs",
                     since=first["at"],
@@ -327,7 +347,7 @@ class JobRecords:
         cause = "stopped logging" if kind is STOPPED else failure_cause(row)
         return Finding(
             kind=kind,
-            job=self._label(row),
+            job=self.label(row),
             series=row["series"],
             detail=f"{cause} {failure_place(row)}".strip(),
             since=row["at"],
@@ -341,19 +361,20 @@ class JobRecords:
         cause = f"{failure_cause(row)} {failure_place(row)}".strip()
         return Finding(
             kind=SILENT,
-            job=self._label(row),
+            job=self.label(row),
             series=row["series"],
             detail=f"no run for {count_noun(silence.days, 'day')}",
             reason=f"its last run failed: {cause}" if bad else "",
             since=silence.last,
             days=silence.days,
-            new=silence.days <= max(1, silence.usual.days),
+            new=told_key(SILENT, row["run_id"]) not in self.digest.night.told,
             evidence=f"Last run {row['name']}; usually at most {_span(silence.usual)} apart.",
             fix=MISSING_FIX,
             run_id=row["run_id"],
         )
 
-    def _label(self, row: Row) -> Row:
+    def label(self, row: Row) -> Row:
+        """Return the row that names the job of a run in a sentence."""
         labels = {one["series"]: one for one in self.digest.series}
         known = labels.get(row["series"])
         if known is not None:
@@ -382,6 +403,17 @@ def _starts(rows: Sequence[Row]) -> list[datetime]:
 def _span(gap: timedelta) -> str:
     days = gap / timedelta(days=1)
     return count_noun(round(days), "day") if days >= 1 else f"{24 * days:.0f} hours"
+
+
+def told_key(kind: FindingKind, subject: str) -> str:
+    """Return the key by which a night remembers that it told of a finding."""
+    return f"{kind.identifier}\x1f{subject}"
+
+
+def _subject(finding: Finding) -> str:
+    """Return what is told of once: the silence after a run, else the job or the log."""
+    run_id = finding.run_id if finding.kind is SILENT else None
+    return run_id or finding.series or str(finding.job["label"])
 
 
 def failure_key(run_id: str) -> str:
@@ -467,6 +499,35 @@ def _change(kind: FindingKind, change: NightChange, night: Night) -> Finding:
     )
 
 
+def _watched(digest: NightDigest) -> Iterator[Finding]:
+    """Yield changes of figures beside TGS for the worse, and lower losses."""
+    jobs = {row["series"]: row for row in digest.series}
+    for view in watched_views(digest):
+        kind = _watched_kind(view)
+        if kind is not None:
+            yield Finding(
+                kind=kind,
+                job={**NO_JOB, "label": view.job} if view.series is None else jobs[view.series],
+                series=view.series,
+                detail=view.clause,
+                since=view.since,
+                new=view.new,
+                evidence=view.evidence,
+                fix=view.fix,
+                run_id=view.run_id,
+            )
+
+
+def _watched_kind(view: WatchedChange) -> FindingKind | None:
+    """Return the kind of a change; None if it is for the better, and nothing to check."""
+    if not view.worse:
+        is_loss = view.metric is not None and view.metric.identifier == LOSS
+        return BETTER_LOSS if is_loss else None
+    if not (view.new or view.off_baseline):
+        return STILL_WORSE
+    return FAILING if view.metric is None else WATCHED_KINDS[view.metric.identifier]
+
+
 MIN_EARLY_DROP: Final = 0.05
 EARLY_DROP_INTERVALS: Final = 5
 MIN_RUNS_BEFORE_DROP: Final = 2
@@ -530,17 +591,23 @@ def _slowed(digest: NightDigest) -> Iterator[Finding]:
                 kind=SLOWED,
                 job=_about(run),
                 series=run["series"],
+                new=told_key(SLOWED, run["series"] or run["label"]) not in digest.night.told,
                 detail=f"{percent(loss)} slower {place}",
                 since=run["started_at"],
+                evidence=speed_line(run),
                 run_id=run["run_id"],
-                fix=f"Explain: fairmfu explain {run['run_id']}{store_option(digest.night)}",
+                fix=f"Explain: fairmfu explain {run['run_id']}{store_option(digest.night.store)}",
             )
 
 
 def _unread(digest: NightDigest) -> Iterator[Finding]:
     for row in digest.failed:
         yield Finding(
-            kind=UNREAD, job={**NO_JOB, "label": row["path"]}, detail=str(row["message"] or "")
+            kind=UNREAD,
+            job={**NO_JOB, "label": row["path"]},
+            detail=str(row["message"] or ""),
+            fix="Copy the log again, or take it out of the sources.",
+            new=row.get("new", True),
         )
 
 
@@ -560,7 +627,7 @@ def _not_tracked(digest: NightDigest) -> Iterator[Finding]:
 
 
 def _setups(digest: NightDigest) -> Iterator[Finding]:
-    """Yield jobs whose set-up changed tonight without a new change of speed."""
+    """Yield jobs whose set-up changed tonight, without a confirmed change of speed."""
     tonight = {run["run_id"] for run in digest.runs}
     news = {change["series"] for change in digest.changes if change["new"]}
     marked = digest.night.points.filter(
@@ -573,7 +640,7 @@ def _setups(digest: NightDigest) -> Iterator[Finding]:
                 kind=SETUP,
                 job=names[series],
                 series=series,
-                detail="; ".join(marks),
+                detail=setup_clause(marks, names[series]),
                 since=at,
                 run_id=run_id,
             )

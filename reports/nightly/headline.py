@@ -14,10 +14,11 @@ from fairmfu.metrics.compare.history import BASELINE_WITHOUT_SERIES
 from fairmfu.metrics.core.run_table import not_null
 
 from ..text.claims_text import join_words
-from ..text.tabular import percent
+from ..text.tabular import difference_text, percent
 from ..text.verdict import PLAIN_STYLE, Style, Verdict, count_noun
 from .findings import (
     BELOW,
+    BETTER_LOSS,
     FAILED,
     FASTER,
     NOT_ANALYSED,
@@ -30,8 +31,10 @@ from .findings import (
     SLOWER,
     STILL_FAILED,
     STILL_SLOWER,
+    STILL_WORSE,
     STOPPED,
     UNREAD,
+    WATCHED_FINDINGS,
     Finding,
     JobRecords,
     find,
@@ -44,14 +47,17 @@ from .night_report import (
     NightDigest,
     NightSeries,
     change_clause,
-    difference_text,
     format_day,
     join_some,
     suspect_clause,
     suspects,
 )
+from .repeated_jobs import jobs_that_ran_again
 
-LOUD: Final = (FAILED, SILENT, STOPPED, STILL_FAILED, NOT_ANALYSED, SLOWER, BELOW)
+LOUD: Final = (
+    *(FAILED, SILENT, STOPPED, STILL_FAILED, NOT_ANALYSED, SLOWER, BELOW),
+    *WATCHED_FINDINGS,
+)
 """Findings after which no sentence says that the speed has not changed."""
 
 
@@ -61,7 +67,9 @@ def headline(digest: NightDigest, style: Style = PLAIN_STYLE) -> Verdict:
     says = _worst(digest, found, style)
     better = of_kinds(found, FASTER)
     loud = bool(of_kinds(found, *LOUD))
+    setups = _setups(of_kinds(found, SETUP), style)
     if not loud:
+        says += [setups] if setups else []
         news = _improved(better, digest.night.at, style) if better else _no_news(digest)
         says.append(news)
     notes = [
@@ -69,7 +77,9 @@ def headline(digest: NightDigest, style: Style = PLAIN_STYLE) -> Verdict:
         _lost_baselines(digest, style),
         _others(digest, better if loud else []),
         _retried(of_kinds(found, RETRIED), style),
-        _setups(of_kinds(found, SETUP), style),
+        _ran_again(digest, style),
+        setups if loud else "",
+        _watched(of_kinds(found, BETTER_LOSS), style),
         _suspects(digest, found, style),
         _not_read(of_kinds(found, UNREAD), style),
         _not_tracked(of_kinds(found, NOT_TRACKED), style),
@@ -93,7 +103,9 @@ def _worst(digest: NightDigest, findings: Sequence[Finding], style: Style) -> li
         _still_failed(of_kinds(findings, STILL_FAILED), now, style),
         _not_analysed(of_kinds(findings, NOT_ANALYSED), style),
         _slower(findings, now, style),
+        _watched(of_kinds(findings, *WATCHED_FINDINGS), style),
         _still_slower(of_kinds(findings, STILL_SLOWER), now, style),
+        _watched(of_kinds(findings, STILL_WORSE), style),
         _provisional(of_kinds(findings, PROVISIONAL), style),
         _slowed(of_kinds(findings, SLOWED), style),
     )
@@ -183,6 +195,16 @@ def _slower(findings: Sequence[Finding], now: datetime, style: Style) -> str:
     still = f"{count_noun(n, 'job')} {'is' if n == 1 else 'are'} still below"
     its = "its baseline" if n == 1 else "their baselines"
     return f"No new regression, but {still} {its}{_lead(held, now, style)}"
+
+
+def _watched(findings: Sequence[Finding], style: Style) -> str:
+    """Return a sentence for each change of a figure beside TGS, the rest as a count."""
+    several = len(findings) > MAX_NAMED_ITEMS
+    shown = findings[: MAX_NAMED_ITEMS - 1] if several else findings
+    says = [f"{style.name(one.job)} {style.plain(one.detail)}." for one in shown]
+    if left := len(findings) - len(shown):
+        says.append(f"{count_noun(left, 'change')} more of this kind: see the report.")
+    return " ".join(says)
 
 
 def _how_many(changes: Sequence[NightChange], noun: str) -> str:
@@ -325,11 +347,19 @@ def _retried(retried: Sequence[Finding], style: Style) -> str:
     return f"Failed tonight and ran again: {_listed(retried, style)}." if retried else ""
 
 
+def _ran_again(digest: NightDigest, style: Style) -> str:
+    """Return jobs with more runs in a night than usual: each run counts once."""
+    jobs = JobRecords.of(digest)
+    again = jobs_that_ran_again(jobs.rows.values(), jobs.tonight)
+    named = [f"{style.name(jobs.label(row))} ({count:,} runs)" for row, count in again]
+    return f"Ran more than once tonight: {join_some(named)}. Each run counts." if named else ""
+
+
 def _setups(changed: Sequence[Finding], style: Style) -> str:
     named = [f"{style.name(one.job)} ({style.plain(one.detail)})" for one in changed]
     if not named:
         return ""
-    return f"Set-up changed tonight without a speed change: {join_some(named)}."
+    return f"Set-up changed tonight: {join_some(named)}."
 
 
 def _suspects(digest: NightDigest, findings: Sequence[Finding], style: Style) -> str:

@@ -23,7 +23,8 @@ from ..charts import theme
 from ..charts.chart_style import fixed_channels
 from ..charts.charts import MFU_EXACT_TITLE, TGS, WIDTH, Spec, drawable
 from ..charts.figure import mark_spec
-from .night_report import BASELINE, NightChange, NightSeries, difference_text
+from ..text.tabular import difference_text
+from .night_report import BASELINE, NightChange, NightSeries
 
 HISTORY_WIDTH: Final = WIDTH + 80
 MAX_POINTS: Final = 300

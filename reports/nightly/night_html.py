@@ -22,13 +22,21 @@ from ..page.html_document import Sheet
 from ..page.html_style import SERIES_STYLE, Sentences
 from ..page.html_templates import packaged, render, trusted
 from ..page.redaction import REDACTED
-from ..text.tabular import percent
+from ..text.run_narrative import BAD_OUTCOMES
+from ..text.tabular import percent, signed_percent
 from ..text.verdict import count_noun
 from . import history_charts
-from .findings import Finding, find, job_states, urgent_first
+from .findings import (
+    STILL_WORSE,
+    WATCHED_FINDINGS,
+    Finding,
+    find,
+    job_states,
+    of_kinds,
+    urgent_first,
+)
 from .headline import brief_headline, headline
 from .night_report import (
-    BAD_OUTCOMES,
     BASELINE,
     REGRESSION,
     STATE_IMPROVED,
@@ -53,7 +61,6 @@ from .night_report import (
     outcome_label,
     run_names,
     series_doubts,
-    signed_percent,
     standing,
     standing_heading,
 )
@@ -275,12 +282,12 @@ def _night_view(digest: NightDigest) -> NightView:
         redacted=REDACTED if night.redacted else "",
         verdict=Sentences.of(headline(digest, SERIES_STYLE)),
         alarm=any(one.fails for one in findings),
-        new_changes=_changes([change for change in digest.changes if change["new"]], night),
-        standing=_changes(standing(digest), night),
+        new_changes=_fresh(digest, findings),
+        standing=_standing(digest, findings),
         standing_heading=standing_heading(standing(digest)),
         past=_changes(_past(digest), night),
         series=[
-            _series(row, place, points.get(row["series"]), night.at, findings)
+            _series(row, place, points.get(row["series"]), night, findings)
             for place, row in enumerate(urgent_first(digest, findings))
         ],
         shared=digest.shared,
@@ -313,15 +320,55 @@ def _changes(changes: Sequence[NightChange], night: Night) -> list[ChangeView]:
     return [_change(change, night) for change in changes]
 
 
+def _fresh(digest: NightDigest, findings: Sequence[Finding]) -> list[ChangeView]:
+    """Return tonight's changes of speed, then of figures beside it."""
+    changes = [change for change in digest.changes if change["new"]]
+    watched = of_kinds(findings, *WATCHED_FINDINGS)
+    return [*_changes(changes, digest.night), *map(_watched, watched)]
+
+
+def _standing(digest: NightDigest, findings: Sequence[Finding]) -> list[ChangeView]:
+    """Return changes of earlier nights that stand, of speed and of figures beside it."""
+    watched = of_kinds(findings, STILL_WORSE)
+    return [*_changes(standing(digest), digest.night), *map(_watched, watched)]
+
+
 def _change(change: NightChange, night: Night) -> ChangeView:
     state = STATE_REGRESSED if change["kind"] == REGRESSION else STATE_IMPROVED
+    return _change_view(
+        state,
+        change_clause(change, night.at, SERIES_STYLE),
+        change_evidence(change, night.at, night.threshold, SERIES_STYLE),
+        compare_command(change, night),
+        counts=change["counts"],
+    )
+
+
+def _watched(finding: Finding) -> ChangeView:
+    """Return a change of a figure beside TGS."""
+    plain = SERIES_STYLE.plain
+    what, _, command = finding.fix.partition(": ")
+    is_compared = what == "Compare"
+    more = "" if is_compared else f" {plain(finding.fix)}"
+    return _change_view(
+        STATE_REGRESSED,
+        f"{SERIES_STYLE.name(finding.job)} {plain(finding.detail)}",
+        f"{plain(finding.evidence)}{more}".strip(),
+        command if is_compared else None,
+    )
+
+
+def _change_view(
+    state: str, clause: str, evidence: str, command: str | None, *, counts: bool = True
+) -> ChangeView:
+    """Return the view of a change; clause, evidence: as SERIES_STYLE writes them."""
     return ChangeView(
         state=state,
         symbol=STATE_SYMBOLS[state],
-        counts=change["counts"],
-        clause=trusted(change_clause(change, night.at, SERIES_STYLE)),
-        evidence=trusted(change_evidence(change, night.at, night.threshold, SERIES_STYLE)),
-        command=compare_command(change, night),
+        counts=counts,
+        clause=trusted(clause),
+        evidence=trusted(evidence),
+        command=command,
     )
 
 
@@ -332,7 +379,7 @@ def _series(
     row: NightSeries,
     index: int,
     points: pl.DataFrame | None,
-    now: datetime,
+    night: Night,
     findings: Sequence[Finding],
 ) -> SeriesView:
     bad, _ = job_states(findings).get(row["series"], ("", None))
@@ -344,11 +391,11 @@ def _series(
         word=bad or state_words(row),
         level=_rate(row["level"], row["level_low"], row["level_high"]),
         mfu=_mfu(row),
-        last_run=_last_run(row, now),
+        last_run=_last_run(row, night.at),
         against_baseline=_against_baseline(row),
-        last_change=_last_change(row, now),
+        last_change=_last_change(row, night.at),
         spark=_spark(row, points),
-        history=None if points is None else _history(row, points),
+        history=None if points is None else _history(row, points, night.store),
         telling=row["telling"] or bool(bad),
     )
 
@@ -428,12 +475,12 @@ def _spark(row: NightSeries, points: pl.DataFrame | None) -> SparkView | None:
     )
 
 
-def _history(row: NightSeries, points: pl.DataFrame) -> HistoryView:
+def _history(row: NightSeries, points: pl.DataFrame, store: str | None) -> HistoryView:
     chart = history_charts.history(row, points)
     spread = row["spread"]
     noise = "" if spread is None else f" Run-to-run standard deviation: {percent(spread)}."
     return HistoryView(
-        doubts=series_doubts(row, points),
+        doubts=series_doubts(row, points, store),
         chart=chart.spec if points.height > 1 else None,
         note=f"{row['series']}. {count_noun(row['points'], 'run')}. {chart.thin}{noise}",
     )

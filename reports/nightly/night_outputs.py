@@ -14,7 +14,7 @@ from typing import Any, Final
 import polars as pl
 
 from fairmfu.metrics.compare.change_points import MIN_POINTS
-from fairmfu.metrics.core.run_table import not_null, value_of
+from fairmfu.metrics.core.run_table import value_of
 
 from ..charts.charts import Spec
 from ..charts.theme import chart_theme
@@ -24,7 +24,19 @@ from ..text.markdown import MARKDOWN_STYLE, svg_name
 from ..text.tabular import for_xml
 from ..text.verdict import count_noun
 from . import history_charts
-from .findings import JOB_STATES, SILENT, Finding, exit_code, find, job_states, urgent_first
+from .findings import (
+    JOB_STATES,
+    NOT_ANALYSED,
+    SILENT,
+    UNREAD,
+    WATCHED_FINDINGS,
+    Finding,
+    exit_code,
+    find,
+    job_states,
+    of_kinds,
+    urgent_first,
+)
 from .headline import headline
 from .night_report import (
     SOURCE_FAILED,
@@ -67,6 +79,7 @@ def markdown(night: Night) -> str:
     fresh = [bullet for bullet in bullets if bullet not in said.says]
     above = {change["series"] for change in found.regressions[:1]}
     others = [change for change in standing(found) if change["series"] not in above]
+    watched = [one for one in of_kinds(find(found), *WATCHED_FINDINGS) if one.new]
     failed = [
         *_some([_crash(run) for run in bad_outcome_runs(found)]),
         *_some([_not_read(row) for row in found.failed]),
@@ -90,6 +103,7 @@ def markdown(night: Night) -> str:
             standing_heading(others),
             _some([_bullet(c, night) for c in others], MAX_STANDING_CHANGES),
         ),
+        *_section("Evidence", _some([_watched(one) for one in watched], MAX_STANDING_CHANGES)),
         *_section("Failed runs and logs", failed),
         *_section("Notes", notes),
         "",
@@ -111,8 +125,17 @@ def _evidence(digest: NightDigest) -> list[str]:
     return ["", f"{told_by}{look}"]
 
 
+def _watched(finding: Finding) -> str:
+    """Return the evidence for a change of a figure beside TGS, and its remedy."""
+    what, _, command = finding.fix.partition(": ")
+    is_command = command.startswith("fairmfu ")
+    fix = f"{what}: `{command}`" if is_command else MARKDOWN_STYLE.plain(finding.fix)
+    name, evidence = MARKDOWN_STYLE.name(finding.job), MARKDOWN_STYLE.plain(finding.evidence)
+    return " ".join(part for part in (f"{name}:", evidence, fix) if part)
+
+
 def _section(heading: str, items: Sequence[str]) -> list[str]:
-    return ["", f"{heading}:", *(f"- {item}" for item in items)] if items else []
+    return ["", f"{heading}:", "", *(f"- {item}" for item in items)] if items else []
 
 
 def _some(items: Sequence[str], most: int = MAX_LIST_ITEMS) -> list[str]:
@@ -221,7 +244,7 @@ def _series(row: NightSeries, digest: NightDigest, findings: Sequence[Finding]) 
         "job_state": job_states(findings).get(row["series"], (None,))[0],
         "days_without_a_run": row["silent"],
         **lists,
-        "warnings": series_doubts(row, points),
+        "warnings": series_doubts(row, points, digest.night.store),
         "baseline": _baseline(row),
     }
 
@@ -294,9 +317,14 @@ def junit(night: Night) -> str:
     findings = find(found)
     cases = [_case(row, found, findings) for row in urgent_first(found, findings)]
     cases += [
-        _error_case("fairmfu.jobs", one.job["label"], one.kind.identifier, _words(one))
+        _job_case("error", one.job["label"], one.kind.identifier, _words(one))
         for one in findings
         if one.kind in JOB_STATES and one.series is None
+    ]
+    cases += [
+        _job_case("failure", one.job["label"], one.kind.identifier, _sentence(one, night.at))
+        for one in _loud(findings)
+        if one.series is None
     ]
     cases += [_log_case(row["path"], "unreadable", row["message"] or "") for row in found.failed]
     cases += [_log_case(run["label"], "fault", run["error"] or "") for run in failed_runs(found)]
@@ -319,20 +347,30 @@ def _case(row: NightSeries, digest: NightDigest, findings: Sequence[Finding]) ->
     now, states = digest.night.at, job_states(findings)
     case = ET.Element("testcase", {"classname": "fairmfu.series", "name": for_xml(row["series"])})
     state, worst = states.get(row["series"], (row["state"], None))
-    loud = [
-        change_clause(not_null(one.change), now) + "."
-        for one in findings
-        if one.fails and one.change is not None and one.series == row["series"]
-    ]
+    mine = [one for one in _loud(findings) if one.series == row["series"]]
+    loud = [_sentence(one, now) for one in mine]
     if worst is not None:
         _add(case, "error", worst.kind.identifier, [_words(worst), *loud])
     elif loud:
-        _add(case, "failure", "regression", loud)
+        is_speed = mine[0].change is not None
+        _add(case, "failure", "regression" if is_speed else mine[0].kind.identifier, loud)
     elif row["state"] == STATE_NEW:
         message = f"not enough history: {row['points']:,} of {MIN_POINTS} runs needed"
         ET.SubElement(case, "skipped", {"message": message})
     ET.SubElement(case, "system-out").text = for_xml(series_sentence(row, now, state))
     return case
+
+
+def _loud(findings: Sequence[Finding]) -> list[Finding]:
+    """Return the findings about measured figures that make the night fail."""
+    unmeasured = (*JOB_STATES, NOT_ANALYSED, UNREAD)
+    return [one for one in findings if one.fails and one.kind not in unmeasured]
+
+
+def _sentence(finding: Finding, now: datetime) -> str:
+    if finding.change is not None:
+        return change_clause(finding.change, now) + "."
+    return f"{finding.job['label']} {finding.detail}."
 
 
 def _words(finding: Finding) -> str:
@@ -357,9 +395,10 @@ def series_sentence(series: NightSeries, now: datetime, state: str) -> str:
     return ". ".join([f"{series['label']}: {state}, {level}", *told_of, *doubt]) + "."
 
 
-def _error_case(classname: str, name: str, kind: str, words: str) -> ET.Element:
-    case = ET.Element("testcase", {"classname": classname, "name": for_xml(name)})
-    _add(case, "error", kind, [words])
+def _job_case(tag: str, name: str, kind: str, words: str) -> ET.Element:
+    """Return the case of a job in no series."""
+    case = ET.Element("testcase", {"classname": "fairmfu.jobs", "name": for_xml(name)})
+    _add(case, tag, kind, [words])
     return case
 
 

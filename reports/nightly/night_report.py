@@ -7,7 +7,6 @@ they always agree. A `Style` defines how each output writes names and emphasis.
 from __future__ import annotations
 
 import re
-import shlex
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -16,14 +15,16 @@ from typing import Any, Final, cast
 
 import polars as pl
 
-from fairmfu.ingest.core.schema import OUTCOMES, TIMESTAMP
+from fairmfu.ingest.core.schema import TIMESTAMP
 from fairmfu.metrics.compare.history import ChangeRow, SeriesRow
 from fairmfu.metrics.compare.rhythm import MAX_CLOCK_LEAD, overdue
+from fairmfu.metrics.compare.watched_metrics import WATCHED_SCHEMA
 from fairmfu.metrics.core.run_table import MetricsRow
 
-from ..text.run_narrative import OUTCOME_LABELS
+from ..text.commands import store_option, with_store
+from ..text.run_narrative import BAD_OUTCOMES, OUTCOME_LABELS
 from ..text.runs_table import unique_names as own_names
-from ..text.tabular import percent
+from ..text.tabular import difference_text, percent
 from ..text.verdict import PLAIN_STYLE, Style, count_noun
 from .jobs import JOB_SCHEMA
 
@@ -95,11 +96,12 @@ SYNTHETIC_PART: Final = "synthetic"
 SOURCE_FAILED: Final = "failed"
 """Status of a source that could not be read."""
 
-BAD_OUTCOMES: Final = tuple(one for one in OUTCOMES if one not in ("completed", "incomplete"))
-"""Outcomes that the first screen names; `incomplete` may still run."""
-
 MAX_NAMED_ITEMS: Final = 3
 """Most series, runs or logs named in a sentence; the rest is counted."""
+
+
+WATCHED_NIGHT_SCHEMA: Final = pl.Schema({**WATCHED_SCHEMA, "new": pl.Boolean()})
+"""Changes of figures beside TGS, and whether a night reports them first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,6 +122,7 @@ class Night:
     fail_on: names of findings that make the night fail; told: keys of failures told before
     expected, ended: names of jobs that have to run, and that no longer run
     store: as a command names it
+    watched: changes of other figures that count, columns of WATCHED_SCHEMA and `new` (BOOL)
     """
 
     title: str
@@ -145,6 +148,7 @@ class Night:
     expected: Sequence[str] = ()
     ended: Sequence[str] = ()
     store: str | None = None
+    watched: pl.DataFrame = field(default_factory=WATCHED_NIGHT_SCHEMA.to_frame)
 
 
 @dataclass(frozen=True, slots=True)
@@ -426,34 +430,6 @@ def join_some(words: Sequence[str]) -> str:
     return "; ".join([*words[: MAX_NAMED_ITEMS - 1], more])
 
 
-def signed_percent(ratio: float | None) -> str:
-    """Return 0.949 as -5.1 % and 1.02 as +2.0 %, with a real minus sign."""
-    if ratio is None:
-        return "\N{EN DASH}"
-    text = f"{100 * (ratio - 1):+.1f} %"
-    if float(text[:-2]) == 0:
-        return "0.0 %"
-    return text.replace("-", "\N{MINUS SIGN}")
-
-
-def difference_text(ratio: float, low: float | None, high: float | None) -> tuple[str, str]:
-    """Return the unsigned distance from 1 and its interval: `5.1 %`, `4.6 to 5.6`.
-
-    One decimal; two if one decimal would hide the difference or equal an end of the interval.
-    """
-    way = -1 if ratio < 1 else 1
-    ends = (
-        [] if low is None or high is None else sorted(100 * way * (end - 1) for end in (low, high))
-    )
-    size, interval = "", []
-    for digits in (1, 2):
-        size = f"{100 * way * (ratio - 1):.{digits}f}"
-        interval = [f"{end:.{digits}f}".replace("-", "\N{MINUS SIGN}") for end in ends]
-        if float(size) and size not in interval:
-            break
-    return f"{size} %", " to ".join(interval)
-
-
 def change_size(change: NightChange, style: Style = PLAIN_STYLE) -> str:
     """Return `5.1 % slower (4.6 to 5.6)`, or the distance from the baseline."""
     size, interval = difference_text(change["ratio"], change["ratio_low"], change["ratio_high"])
@@ -466,14 +442,14 @@ def change_size(change: NightChange, style: Style = PLAIN_STYLE) -> str:
     return style.strong(f"{size} {way}") + sure
 
 
-def change_causes(change: NightChange) -> str:
-    """Return the setup changes at the same time, as the end of a clause."""
+def change_causes(change: Row) -> str:
+    """Return what changed between the last good and the first bad run, as a sentence."""
     causes = change["causes"] or []
-    return f"; changed at the same time: {join_some(causes)}" if causes else ""
+    return f". Between: {join_some(causes)}" if causes else ""
 
 
 def change_clause(change: NightChange, now: datetime, style: Style = PLAIN_STYLE) -> str:
-    """Return one change in a clause: series, size, interval, date, and causes."""
+    """Return one change in a clause, and its causes in a sentence; no full stop."""
     since = f" since {format_day(change['at'], now)}" if change["at"] is not None else ""
     return (
         f"{style.name(change)} is {change_size(change, style)}{since}"
@@ -506,16 +482,11 @@ def change_evidence(
     return "; ".join(words) + "."
 
 
-def compare_command(change: NightChange, night: Night) -> str | None:
+def compare_command(change: Row, night: Night) -> str | None:
     """Return the command that compares the runs on both sides of a change, by id."""
     ids = [run_id for run_id in (change["last_before"], change["run_id"]) if run_id is not None]
     known = len(ids) > 1 and all(re.fullmatch(r"[\w-]+", run_id) for run_id in ids)
-    return f"fairmfu compare {' '.join(ids)}{store_option(night)}" if known else None
-
-
-def store_option(night: Night) -> str:
-    """Return the option that names the night's store, after a command."""
-    return "" if night.store is None else f" --store {shlex.quote(night.store)}"
+    return f"fairmfu compare {' '.join(ids)}{store_option(night.store)}" if known else None
 
 
 def outcome_label(run: Row) -> str:
@@ -584,8 +555,8 @@ def formula_dates(points: pl.DataFrame) -> list[str]:
     ]
 
 
-def series_doubts(series: NightSeries, points: pl.DataFrame) -> list[str]:
-    """Return doubts to know before reading a series' history."""
+def series_doubts(series: NightSeries, points: pl.DataFrame, store: str | None = None) -> list[str]:
+    """Return doubts to know before reading a series' history. store: of `Night`."""
     found = []
     if len(series["formulas"] or []) > 1:
         found.append(
@@ -600,4 +571,4 @@ def series_doubts(series: NightSeries, points: pl.DataFrame) -> list[str]:
             "This series seems to mix several jobs: some facts go back and forth "
             f'({"; ".join(series["setups"])}). Fix: split the series with "by" in fairmfu.toml.'
         )
-    return found
+    return [with_store(doubt, store) for doubt in found]

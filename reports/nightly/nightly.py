@@ -15,7 +15,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
 from datetime import datetime, timedelta
@@ -29,8 +29,8 @@ from fairmfu.ingest.core.errors import FairmfuError, explain_write_error
 from fairmfu.ingest.core.schema import BOOL, INT, TEXT, TEXT_LIST, TIMESTAMP
 from fairmfu.ingest.detect.format_lookup import load_format_catalog
 from fairmfu.ingest.extract.engine_api import ReadEngine
-from fairmfu.ingest.extract.run_names import job_name, job_place
-from fairmfu.ingest.facts.project_config import CONFIG_NAME, DEFAULT_STORE
+from fairmfu.ingest.extract.run_names import name_fact, named_job
+from fairmfu.ingest.facts.config_file import CONFIG_NAME, DEFAULT_STORE
 from fairmfu.ingest.pipeline import ingest_run
 from fairmfu.ingest.pipeline.ingest_run import Outcome
 from fairmfu.ingest.store import lock
@@ -54,12 +54,16 @@ from ..page.output_files import TEMPORARY_SUFFIX, replace_file
 from ..page.redaction import Redaction
 from ..page.report_data import build_content
 from ..store.metrics_store import MetricsState, analysis_of, store_metrics, update_metrics
+from ..text.commands import with_store
+from ..text.run_narrative import BAD_OUTCOMES
 from ..text.summary import comparison_rows, verdict_sentences
 from ..text.verdict import count_noun, ranked_groups
-from . import baselines, night_html, night_outputs
-from .findings import FIRST_NIGHT_WINDOW, exit_code, told_failures
+from . import baselines, messages, night_html, night_outputs
+from .findings import FIRST_NIGHT_WINDOW, UNREAD, exit_code, told_failures, told_key
+from .issue_files import filed_runs, issue_files
 from .jobs import jobs_of_runs
-from .night_report import BAD_OUTCOMES, DEFAULT_FAIL_ON, Night
+from .night_report import DEFAULT_FAIL_ON, Night
+from .watch import watch_night
 
 NIGHTS: Final = "nights"
 """Name of the nights' table in the store."""
@@ -103,6 +107,7 @@ class NightlyOrder:
     expected, ended: names of jobs that have to run, and that no longer run
     engine: reads the logs
     redaction: names to hide, collected during the run; None for reports that hide nothing
+    issue_dir: folder for one file per new finding (reports.nightly.issue_files); None for no files
     """
 
     sources: Sequence[Path]
@@ -120,6 +125,7 @@ class NightlyOrder:
     price: Price | None = None
     engine: ReadEngine = ingest_run.SINGLE_PROCESS
     redaction: Redaction | None = None
+    issue_dir: Path | None = None
     facts_of: Callable[[str], Sequence[dict[str, Any]]] = lambda _: ()
     unmatched: Callable[[Iterable[Path]], Sequence[str]] = lambda _: ()
     report: Callable[[Outcome], None] = lambda _: None
@@ -185,13 +191,6 @@ class _Tonight:
         return cls(runs, shown, analysis, outcomes)
 
 
-NO_LOG_HINT: Final = "No file has a known log format. To see why: fairmfu ingest FILE."
-
-
-class NothingReadError(FairmfuError):
-    """None of the sources could be read."""
-
-
 def nightly(order: NightlyOrder) -> tuple[Night, int]:
     """Do one night, from reading to the report; return the night and its exit code.
 
@@ -200,7 +199,7 @@ def nightly(order: NightlyOrder) -> tuple[Night, int]:
     try:
         order.out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise FairmfuError(_unwritten(order.out, error)) from error
+        raise _unwritten(order.out, error) from error
     diary = _Diary(order.out / LOG_FILE, order.redaction)
     store = order.store
     patience = lock.DEFAULT_PATIENCE_S if store.patience_s is None else store.patience_s
@@ -211,13 +210,13 @@ def nightly(order: NightlyOrder) -> tuple[Night, int]:
     except BaseException as error:
         _failed(order.out, diary, error)
         if isinstance(error, OSError):
-            raise FairmfuError(_unwritten(order.out, error)) from error
+            raise _unwritten(order.out, error) from error
         raise
 
 
-def _unwritten(out: Path, error: OSError) -> str:
+def _unwritten(out: Path, error: OSError) -> FairmfuError:
     why, todo = explain_write_error(error, "--out")
-    return f"{out}: {why}; the last good report is unchanged. {todo}"
+    return messages.NIGHT_NOT_WRITTEN(out=out, why=why, remedy=todo)
 
 
 def _failed(out: Path, diary: _Diary, error: BaseException) -> None:
@@ -232,6 +231,7 @@ def _night(order: NightlyOrder, diary: _Diary) -> tuple[Night, int]:
     outcomes = _read(order, diary)
     render_process.start_drawing("html")
     before = _nights(order)
+    _note_new_store(order, diary)
     told_by = before["as_of"][-1] if before.height else -1
     touched = order.store.runs_changed_since(told_by)
     found = update_metrics(order.store, order.overlay, touched, compute_each=order.engine.each)
@@ -240,12 +240,16 @@ def _night(order: NightlyOrder, diary: _Diary) -> tuple[Night, int]:
     diary.write(f"{computed:,} runs computed")
     tonight = _Tonight.of(order, found, outcomes)
     night, told = _night_and_news(order, found, tonight, before, diary)
+    filed = found.metrics.filter(pl.col("run_id").is_in(filed_runs(night)))
     if order.redaction is not None:
         order.redaction.scan(_parts(night))  # so that the runs page hides the same names
+        order.redaction.scan(filed)
     runs_page = _full_report(order, tonight, night)
     if order.redaction is not None:
-        night = _redacted(night, order.redaction)
+        night, filed = _redacted(night, order.redaction), order.redaction.redact(filed)
     _write(order, night, runs_page)
+    if order.issue_dir is not None:
+        _write_issues(order.issue_dir, issue_files(night, filed), diary)
     _remember(order, night, told, found.as_of)
     code = exit_code(night)
     diary.write(f"done, exit {code}")
@@ -258,7 +262,7 @@ def _read(order: NightlyOrder, diary: _Diary) -> list[Outcome]:
         order.sources,
         order.store,
         path_facts=order.facts_of,
-        excluded_folders=(order.store.home, order.out),
+        excluded_folders=tuple(filter(None, (order.store.home, order.out, order.issue_dir))),
         format_choice=load_format_catalog().tried(()),
         report=order.report,
         engine=order.engine,
@@ -274,8 +278,8 @@ def _read(order: NightlyOrder, diary: _Diary) -> list[Outcome]:
             diary.write(one.skipped_message)
     diary.write(_counts_text(counts))
     if counts.keys() <= {"failed", "passed"}:
-        why = "; ".join(one.message for one in outcomes if one.status == "failed")
-        raise NothingReadError(f"none of the sources could be read. {why or NO_LOG_HINT}")
+        reasons = "; ".join(one.message for one in outcomes if one.status == "failed")
+        raise messages.NOTHING_READ(reasons=reasons) if reasons else messages.NO_KNOWN_LOG()
     for words in order.unmatched(one.path for one in outcomes):
         diary.note(words)
     return outcomes
@@ -304,13 +308,11 @@ def _night_and_news(
     _note_outdated_metrics(order, state, diary)
     _note_outdated_readings(order.store, metrics, diary)
     dated = _dated(order.store, state.kept, metrics)
-    past = history(
-        dated,
-        by=order.by,
-        threshold=order.threshold,
-        baselines=baselines.night_baselines(order.store, order.baselines, metrics),
-    )
+    pins = baselines.night_baselines(order.store, order.baselines, metrics)
+    past = history(dated, by=order.by, threshold=order.threshold, baselines=pins)
     changes, told = _news(past, before, order, diary)
+    known = _told(before)
+    watched, watched_keys = watch_night(dated, past, pins, order.threshold, known)
     _note_overridden_logs(tonight.runs, diary)
     night = Night(
         title=order.title,
@@ -321,17 +323,18 @@ def _night_and_news(
         changes=changes,
         unplaced=past.unplaced,
         tonight=tonight.runs,
-        sources=_sources(tonight.outcomes),
-        notes=tuple(diary.notes),
+        sources=_sources(tonight.outcomes, known),
+        notes=tuple(with_store(note, named_store(order.store)) for note in diary.notes),
         formula=FORMULA_VERSION,
         version=version("fairmfu"),
         threshold=order.threshold,
         runs_page="runs.html" if tonight.shown.height else None,
         comparison=_comparison(tonight, order),
-        told=frozenset(before["told"].explode(empty_as_null=False)),
+        told=known,
+        watched=watched,
         **_jobs(order, dated, past.points, tonight.runs),
     )
-    return night, [*told, *told_failures(night)]
+    return night, [*told, *watched_keys, *told_failures(night)]
 
 
 def _note_outdated_metrics(order: NightlyOrder, state: MetricsState, diary: _Diary) -> None:
@@ -373,15 +376,41 @@ def _comparison_sentences(rows: Sequence[ComparisonRow]) -> list[str]:
     return verdict_sentences([row for group in several for row in group]) if several else []
 
 
-def _sources(outcomes: Sequence[Outcome]) -> pl.DataFrame:
-    """Return the result for each path; an unchanged one is known."""
+def _told(nights: pl.DataFrame) -> frozenset[str]:
+    """Return the keys of findings and changes that earlier nights reported."""
+    return frozenset(nights["told"].explode(empty_as_null=False))
+
+
+def _sources(outcomes: Sequence[Outcome], earlier_keys: Collection[str]) -> pl.DataFrame:
+    """Return the result for each path; an unchanged one is known.
+
+    earlier_keys: of findings of earlier nights. `new`: no earlier night reported the path. It is
+    found before redaction, which may give the path another word tonight.
+    """
     status = {"unchanged": "known"}
     rows = [
-        (x.given, status.get(x.status, x.status), x.message.removeprefix(f"{x.given}: "), x.kind)
+        {
+            "path": x.given,
+            "status": status.get(x.status, x.status),
+            "message": x.message.removeprefix(f"{x.given}: "),
+            "kind": x.kind,
+            "new": told_key(UNREAD, str(x.given)) not in earlier_keys,
+        }
         for x in outcomes
     ]
     names = ("path", "status", "message", "kind")
-    return pl.DataFrame(rows, schema=dict.fromkeys(names, TEXT), orient="row")
+    return pl.DataFrame(rows, schema=pl.Schema({**dict.fromkeys(names, TEXT), "new": BOOL}))
+
+
+def _note_new_store(order: NightlyOrder, diary: _Diary) -> None:
+    """Note that the earlier reports of this folder are not of this store."""
+    reports = (order.out / ARCHIVE).glob("*")
+    if order.store.kept(NIGHTS).is_empty() and any(DATED.fullmatch(path.name) for path in reports):
+        diary.note(
+            f"First night in the store {order.store.path}: earlier reports of {order.out} are of "
+            "another store, so history begins with the logs that are there. If the store moved, "
+            "name its new place: --store, or store in fairmfu.toml."
+        )
 
 
 def _note_clock_setback(nights: pl.DataFrame, diary: _Diary) -> None:
@@ -425,15 +454,22 @@ def _note_outdated_readings(store: Store, metrics: pl.DataFrame, diary: _Diary) 
 
 
 def _dated(store: Store, kept: pl.DataFrame, metrics: pl.DataFrame) -> pl.DataFrame:
-    """Add reading time, path, clock and peak table of each run to metrics."""
+    """Add reading time, path, clock, peak table and job of each run to metrics."""
     read_at = store.table("sources").select("sha256", "read_at", "path")
     of_run = store.table("runs").select("run_id", "sha256", "utc").join(read_at, on="sha256")
     peaks = kept.select("run_id", "peaks")
     dated = metrics.join(of_run.drop("sha256"), on="run_id", how="left").join(
         peaks, on="run_id", how="left"
     )
-    jobs = [job_place(Path(path)) if path else None for path in dated["path"]]
-    return dated.with_columns(job=pl.Series(jobs, dtype=TEXT))
+    facts = store.facts_named("name").rows_by_key("run_id", named=True)
+    jobs = [
+        ("", None) if path is None else named_job(Path(path), name_fact(facts.get(run, ())))
+        for run, path in dated.select("run_id", "path").iter_rows()
+    ]
+    return dated.with_columns(
+        job=pl.Series([place for _, place in jobs], dtype=TEXT),
+        path_name=pl.Series([name for name, _ in jobs], dtype=TEXT),
+    )
 
 
 def _jobs(
@@ -446,10 +482,7 @@ def _jobs(
     clock = datetime.now().astimezone()
     offset = clock.utcoffset() or timedelta(0)
     started = pl.col("started_at") + pl.when("utc").then(pl.lit(offset)).otherwise(timedelta(0))
-    names = [job_name(Path(path)) if path else "" for path in dated["path"]]
-    runs = dated.with_columns(
-        at=pl.coalesce(started, pl.col("read_at") + offset), path_name=pl.Series(names, dtype=TEXT)
-    )
+    runs = dated.with_columns(at=pl.coalesce(started, pl.col("read_at") + offset))
     newest = runs["at"].max()
     fresh = runs.filter(pl.col("run_id").is_in(tonight["run_id"].implode()))["at"].max()
     is_fresh = isinstance(newest, datetime) and newest == fresh
@@ -459,11 +492,16 @@ def _jobs(
     return {
         "jobs": jobs_of_runs(whole, points, order.by),
         "now": now,
-        "store": None if str(order.store.path) == str(DEFAULT_STORE) else str(order.store.path),
+        "store": named_store(order.store),
         "fail_on": order.fail_on,
         "expected": order.expected,
         "ended": order.ended,
     }
+
+
+def named_store(store: Store) -> str | None:
+    """Return the path that commands have to name; None for the usual store."""
+    return None if str(store.path) == str(DEFAULT_STORE) else str(store.path)
 
 
 def _last_steps(store: Store, runs: pl.DataFrame) -> pl.DataFrame:
@@ -570,7 +608,14 @@ def full_page(
     """Return the page of `fairmfu report`, for these runs of an analysis."""
     made_by = version("fairmfu")
     told = build_content(
-        analysis, metrics, tables, title, order.price, made_by, redaction=order.redaction
+        analysis,
+        metrics,
+        tables,
+        title,
+        order.price,
+        made_by,
+        redaction=order.redaction,
+        store=named_store(order.store),
     )
     return told.render(html_report.render_page)
 
@@ -629,6 +674,18 @@ def _write(order: NightlyOrder, night: Night, runs_page: str | None) -> None:
             chart.unlink()
     if runs_page is None:
         (out / "runs.html").unlink(missing_ok=True)
+
+
+def _write_issues(folder: Path, issues: Mapping[str, str], diary: _Diary) -> None:
+    """Write a file per new finding; files of earlier nights stay."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, text in issues.items():
+            replace_file(folder / name, text.encode())
+    except OSError as error:
+        why, todo = explain_write_error(error, "--issue")
+        raise messages.ISSUES_NOT_WRITTEN(folder=folder, why=why, remedy=todo) from error
+    diary.write(f"{count_noun(len(issues), 'issue')} written to {folder}")
 
 
 def _free_folder(archive: Path, date: str) -> Path:

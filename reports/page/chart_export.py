@@ -16,21 +16,16 @@ from typing import Any, Final, Literal
 
 import polars as pl
 
-from fairmfu.ingest.core.errors import FairmfuError
-
 from ..charts import render_process
 from ..charts.charts import Figure, Spec
 from ..charts.theme import chart_theme
 from ..text.runs_table import unique_names
 from ..text.tabular import for_xml
 from ..text.verdict import count_noun
+from . import messages
 from .report_data import ReportContent
 
 Subject = Literal["one run", "a group", "all runs"]
-
-
-class NotDrawnError(FairmfuError, ValueError):
-    """There is no such chart, or nothing to draw; the message names the missing data."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +148,7 @@ def find_chart(name: str) -> NamedChart:
         every = [chart.name for chart in CHARTS]
         near = get_close_matches(name, every, n=3, cutoff=0.4)
         hint = f" Nearest: {', '.join(near)}." if near else ""
-        raise NotDrawnError(f"Unknown chart: {name!r}.{hint} List all: fairmfu chart --list")
+        raise messages.UNKNOWN_CHART(name=name, hint=hint)
     return found
 
 
@@ -163,15 +158,13 @@ def check(chart: NamedChart, metrics: pl.DataFrame) -> None:
     metrics: columns run_id and name of the runs to draw
     """
     if metrics.is_empty():
-        raise NotDrawnError("The store has no runs. Read logs first: fairmfu ingest LOG...")
+        raise messages.STORE_WITHOUT_RUNS()  # noqa: RSE102 - a kind
     if chart.of != "one run" or metrics.height == 1:
         return
     labels = list(unique_names(metrics).values())
     more = f" and {len(labels) - MAX_NAMED_LABELS:,} more" if len(labels) > MAX_NAMED_LABELS else ""
-    raise NotDrawnError(
-        f"{chart.name} shows one run, and there are {len(labels):,}. Give one as RUN: "
-        f"{', '.join(labels[:MAX_NAMED_LABELS])}{more}."
-    )
+    shown = ", ".join(labels[:MAX_NAMED_LABELS])
+    raise messages.CHART_OF_ONE_RUN(chart=chart.name, count=len(labels), labels=shown, more=more)
 
 
 def draw(
@@ -201,13 +194,13 @@ def draw(
     check(wanted, pl.DataFrame(content.rows, schema=["run_id", "name"]))
     found = content.figures.get(figure_key(wanted, content))
     if found is None:
-        raise NotDrawnError(_why_not(wanted, content))
+        raise _nothing_to_draw(wanted, content)
     return with_convention(found.with_(attention=attention, peak=peak))
 
 
 def _one_of(name: str, value: str, choices: Sequence[str]) -> None:
     if value not in choices:
-        raise ValueError(f"{name}={value!r}: must be {' or '.join(choices)}.")
+        raise messages.UNKNOWN_CONVENTION(name=name, value=value, choices=" or ".join(choices))
 
 
 def figure_key(chart: NamedChart, content: ReportContent) -> str:
@@ -219,29 +212,30 @@ def figure_key(chart: NamedChart, content: ReportContent) -> str:
     return f"{chart.name}:{content.rows[0]['run_id']}"
 
 
-def _why_not(chart: NamedChart, content: ReportContent) -> str:
-    """Return the required data of a chart, and the part that these runs lack."""
-    says = f"{chart.name}: nothing to draw. It needs {chart.takes}"
+def _nothing_to_draw(chart: NamedChart, content: ReportContent) -> messages.NotDrawnError:
+    """Return the error with the required data of a chart, and the missing part."""
+    lacking, fix = _lacking(content)
+    reason = f".{lacking}"
     if chart.of == "all runs" and len(content.rows) > 1:
-        of = count_noun(len(content.rows), "run")
-        return f"{says}; too few of {of} have that.{_lacking(content)}"
-    if chart.of == "a group":
-        said = content.data["verdicts"][0]
-        return f"{says}. {' '.join([said['says'], *said['notes']])}{_lacking(content)}"
-    if chart.name == "waterfall":
-        return f"{says}. {content.data['runs'][content.rows[0]['run_id']]['words']['claim']}"
-    return f"{says}.{_lacking(content)}"
+        reason = f"; too few of {count_noun(len(content.rows), 'run')} have that.{lacking}"
+    elif chart.of == "a group":
+        verdict = content.data["verdicts"][0]
+        reason = f". {' '.join([verdict['says'], *verdict['notes']])}{lacking}"
+    elif chart.name == "waterfall":
+        claim = content.data["runs"][content.rows[0]["run_id"]]["words"]["claim"]
+        reason, fix = f". {claim}", ""
+    return messages.NOTHING_TO_DRAW(chart=chart.name, needs=chart.takes, reason=reason, fix=fix)
 
 
-def _lacking(content: ReportContent) -> str:
-    """Return the facts that the runs lack, and how to give them."""
+def _lacking(content: ReportContent) -> tuple[str, str]:
+    """Return a sentence with the missing facts, and the command that gives them."""
     runs = content.data["runs"].values()
     facts = dict.fromkeys(one["name"] for run in runs for one in run["complete_with"])
     missing = dict.fromkeys(name for run in runs for name in run["missing"])
     if not missing and not facts:
-        return ""
-    said = f" Missing: {', '.join(missing or facts)}."
-    return f"{said} Set facts: fairmfu set RUN NAME=VALUE" if facts else said
+        return "", ""
+    lacking = f" Missing: {', '.join(missing or facts)}."
+    return lacking, "fairmfu set RUN NAME=VALUE" if facts else ""
 
 
 CONVENTION_LABELS: Final[Mapping[str, Mapping[str, str]]] = {
@@ -300,7 +294,7 @@ def chart_format(out: Path) -> str:
     kind = out.suffix.lower().removeprefix(".")
     if kind not in CHART_FORMATS:
         known = ", ".join(f".{one}" for one in CHART_FORMATS)
-        raise NotDrawnError(f"{out}: the suffix must be one of {known}. Rename --out.")
+        raise messages.UNKNOWN_CHART_SUFFIX(out=out, suffixes=known)
     return kind
 
 

@@ -253,6 +253,7 @@ def _figures(content: ReportContent, group: Sequence[Row]) -> str:
         "run": _name,
         "framework": lambda run: _safe(run["framework"]),
         "TGS": lambda run: _number(run["tgs"], count),
+        "samples/s": lambda run: EMPTY_CELL if run["tgs"] else _number(run["ranked_rate"], count),
         "95 % interval": _interval,
         "doubt": lambda run: _safe(short_doubt(run["doubts"]) or EMPTY_CELL),
         "relative to best": lambda run: _number(run["relative_tgs"], percent),
@@ -306,7 +307,7 @@ def _number(value: Any, text: Callable[[Any], str]) -> str:  # noqa: ANN401 - a 
 
 
 def _interval(run: Row) -> str:
-    low, high = run["tgs_low"], run["tgs_high"]
+    low, high = run["ranked_low"], run["ranked_high"]
     return EMPTY_CELL if low is None or high is None else f"{count(low)} to {count(high)}"
 
 

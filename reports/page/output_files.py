@@ -6,19 +6,15 @@ import json
 from pathlib import Path
 from typing import Final
 
-from fairmfu.ingest.core.errors import FairmfuError, explain_write_error
+from fairmfu.ingest.core.errors import explain_write_error
 
-from . import html_report, markdown_report
+from . import html_report, markdown_report, messages
 from .report_data import ReportContent, report_json
 
 TEMPORARY_SUFFIX: Final = ".writing"
 """Suffix of a file name during writing."""
 REPORT_FORMATS: Final = ("html", "md", "json")
 """Formats of a report."""
-
-
-class UnknownKindError(FairmfuError, ValueError):
-    """A report has no such format."""
 
 
 def save_report(content: ReportContent, out: str | Path, kind: str | None = None) -> list[Path]:
@@ -50,13 +46,11 @@ def report_format(out: Path, kind: str | None = None) -> str:
     """
     end = out.suffix.removeprefix(".")
     if kind and end in REPORT_FORMATS and end != kind:
-        raise UnknownKindError(
-            f"{out}: suffix .{end} contradicts --format {kind}. Leave out --format."
-        )
+        raise messages.SUFFIX_CONTRADICTS(out=out, suffix=end, format=kind)
     kind = kind or end
     if kind not in REPORT_FORMATS:
         ends = ", ".join(f".{one}" for one in REPORT_FORMATS)
-        raise UnknownKindError(f"{out}: the suffix must be one of {ends}. Or give --format.")
+        raise messages.UNKNOWN_REPORT_SUFFIX(out=out, suffixes=ends)
     return kind
 
 
@@ -91,4 +85,4 @@ def write_file(out: Path, data: bytes) -> None:
         replace_file(out, data)
     except OSError as error:
         why, todo = explain_write_error(error, "--out")
-        raise FairmfuError(f"{out}: {why}. An earlier file there is unchanged. {todo}") from error
+        raise messages.FILE_NOT_WRITABLE(out=out, why=why, remedy=todo) from error

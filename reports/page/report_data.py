@@ -7,7 +7,6 @@ no random id: the same store gives the same content.
 from __future__ import annotations
 
 import math
-import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib import metadata
@@ -23,7 +22,6 @@ from fairmfu.metrics.audit.formula_era import Era
 from fairmfu.metrics.audit.logged_figures import PER_GPU_FIGURES
 from fairmfu.metrics.compare.comparability import (
     COLUMN_LABELS,
-    COMPARABILITY_COLUMNS,
     COMPARISON,
     format_value,
     rank_runs,
@@ -32,12 +30,10 @@ from fairmfu.metrics.compare.comparability import (
 from fairmfu.metrics.compare.comparison_row import ComparisonRow
 from fairmfu.metrics.compare.cost import Price
 from fairmfu.metrics.core.run_selection import choose
-from fairmfu.metrics.core.run_table import METRICS, MetricsRow, value_of
+from fairmfu.metrics.core.run_table import METRICS, value_of
 from fairmfu.metrics.formula.accelerators import Accelerator
 from fairmfu.metrics.formula.flops import FORMULA_VERSION
 from fairmfu.metrics.pipeline.analysis import Analysis, analyse
-from fairmfu.metrics.throughput.messages import ASKED_FACTS
-from fairmfu.metrics.throughput.throughput import explain_missing_rate
 from fairmfu.metrics.utilization.utilization import operator_table
 
 from ..charts import charts
@@ -45,7 +41,9 @@ from ..charts.figure import Figure
 from ..charts.run_series import MAX_STEP_BINS
 from ..charts.tooltips import CONVENTIONS, run_cards
 from ..text import bridge_text, run_narrative
+from ..text.commands import with_store
 from ..text.diagnosis import diagnosis
+from ..text.missing_facts import completing_command, missing_facts
 from ..text.verdict import (
     PLAIN_STYLE,
     Style,
@@ -136,13 +134,15 @@ def report(  # noqa: PLR0913 - each is an option of the command
     price: Price | None = None,
     overlay: Sequence[Accelerator] = (),
     redact: bool = False,
+    store: str | None = None,
     check: Callable[[pl.DataFrame], None] = lambda _: None,
 ) -> ReportContent:
     """Return the report's contents for the named runs only; for `save_report`.
 
     tables: of `read_logs`, or of `Store.tables`. names: as for `choose`; all runs without any.
         price: of one GPU-hour. overlay: user-defined devices. redact: replace secrets and names of
-        users and hosts in all texts. check: gets the metrics of these runs, and may raise before
+        users and hosts in all texts. store: path for the commands of the page; None for the usual
+        store. check: gets the metrics of these runs, and may raise before
         the rest is computed.
 
     `data` is the output of `--format json`, by docs/report.schema.json: tgs [tokens/s/GPU], mfu
@@ -158,8 +158,9 @@ def report(  # noqa: PLR0913 - each is an option of the command
     if names:
         tables, analysis = _sources_of(chosen, tables), replace(analysis, metrics=chosen)
     hides = Redaction() if redact else None
+    version = metadata.version("fairmfu")
     return build_content(
-        analysis, chosen, tables, title, price, metadata.version("fairmfu"), redaction=hides
+        analysis, chosen, tables, title, price, version, redaction=hides, store=store
     )
 
 
@@ -182,31 +183,31 @@ def build_content(  # noqa: PLR0913, PLR0917 - a store, and how it is to be told
     version: str,
     *,
     redaction: Redaction | None = None,
+    store: str | None = None,
 ) -> ReportContent:
     """Return the contents of the report on these runs.
 
     metrics: rows of analysis.metrics; tables: of the store, at least of these runs; version: of
-        fairmfu; redaction: hides texts, and collects them here
+        fairmfu; redaction: hides texts, and collects them here; store: as for `report`
     """
 
     def say(analysis: Analysis, metrics: pl.DataFrame) -> ReportContent:
-        content = _content(analysis, metrics, tables, title, price, version, redaction=redaction)
+        parts = _Parts(analysis, metrics, tables, store)
+        content = _content(parts, metrics, title, price, version, redaction=redaction)
         return replace(content, analysis=analysis, metrics=metrics, say=say)
 
     return analysis.present(metrics, say)
 
 
-def _content(  # noqa: PLR0913, PLR0917 - as `build_content`
-    analysis: Analysis,
+def _content(  # noqa: PLR0913 - as `build_content`
+    parts: _Parts,
     metrics: pl.DataFrame,
-    tables: Mapping[str, pl.DataFrame],
     title: str,
     price: Price | None,
     version: str,
     *,
     redaction: Redaction | None,
 ) -> ReportContent:
-    parts = _Parts(analysis, metrics, tables)
     ranked, rows = _ordered_rows(parts, metrics, price)
     data = json_value(
         _header(metrics, parts, title, version)
@@ -378,18 +379,6 @@ def _to_give(rows: Iterable[ComparisonRow]) -> list[Json]:
     return [{"name": name, "meaning": _meaning(name)} for name in asked]
 
 
-def missing_facts(row: MetricsRow) -> list[str]:
-    """Return names of the facts that would complete a run; empty if no fact would."""
-    if row["tgs"] is None and not explain_missing_rate(row)[1]:
-        return []
-    unknown = [
-        name for name in COMPARABILITY_COLUMNS if name in METRICS and value_of(row, name) is None
-    ]
-    doubted = [name for kind in row["warning_kinds"] or [] for name in ASKED_FACTS.get(kind, ())]
-    asked = dict.fromkeys([*row["missing"], *unknown, *doubted])
-    return [name for name in asked if name in FACT_NAMES and name != "params_total"]
-
-
 def _meaning(name: str) -> str:
     """Return the meaning of a fact, its unit, and its possible words."""
     fact = FACT_NAMES[name]
@@ -430,8 +419,13 @@ class _Parts:
     """Frames of a store by run, split once: a filter per run over all would be slow."""
 
     def __init__(
-        self, analysis: Analysis, metrics: pl.DataFrame, tables: Mapping[str, pl.DataFrame]
+        self,
+        analysis: Analysis,
+        metrics: pl.DataFrame,
+        tables: Mapping[str, pl.DataFrame],
+        store: str | None,
     ) -> None:
+        self.store = store
         ids = metrics["run_id"].implode()
         self.analysis, self.audits = analysis, analysis.audits
         self.ids = metrics["run_id"].to_list()
@@ -530,30 +524,15 @@ def _run(row: ComparisonRow, parts: _Parts, varies: Sequence[str]) -> Json:
         "events": [] if marks is None else marks.drop("run_id").to_dicts(),
         "event_counts": [] if events is None else _event_counts(events),
         "complete_with": [{"name": name, "meaning": _meaning(name)} for name in missing_facts(row)],
-        "complete_command": _command(row),
+        "complete_command": _command(row, parts.store),
         "source_places": [parts.place[path] for path in row["sources"] if path in parts.place],
     }
 
 
-def _command(row: ComparisonRow) -> str | None:
+def _command(row: ComparisonRow, store: str | None) -> str | None:
     """Return the command that gives a run all missing facts."""
-    given = " ".join(f"{name}={_example(name)}" for name in missing_facts(row))
-    return f"fairmfu set {_called(row)} {given}" if given else None
-
-
-def _called(row: ComparisonRow) -> str:
-    """Return a run's name in a command: its id if the name is ambiguous or unsafe."""
-    name = str(row["name"])
-    if row["label"] != name or "=" in name or name.startswith("-") or not name.isprintable():
-        return str(row["run_id"])
-    return shlex.quote(name)
-
-
-def _example(name: str) -> str:
-    """Return the placeholder after the = of a command."""
-    fact = FACT_NAMES[name]
-    choices = ("true", "false") if fact.kind == "bool" else fact.choices
-    return "/".join(choices) or "…"
+    command = completing_command(row, row["label"])
+    return None if command is None else with_store(command, store)
 
 
 def _claim(row: ComparisonRow, card: Json) -> Json | None:

@@ -9,7 +9,7 @@ from typing import Final
 
 from fairmfu.metrics.audit.bridge import Factor
 from fairmfu.metrics.audit.formula_era import cause_text
-from fairmfu.metrics.audit.logged_figures import PER_GPU_FIGURES
+from fairmfu.metrics.audit.logged_figures import PER_GPU_FIGURES, SAMPLES_FIGURE
 from fairmfu.metrics.compare.comparison_row import ComparisonRow
 from fairmfu.metrics.core.run_table import value_of
 
@@ -26,7 +26,10 @@ CLAIM_UNITS: Final[dict[str, tuple[str, str, Callable[[float], str]]]] = {
     "logged_tflops": ("tflops", " TFLOP/s per GPU", count),
     "logged_mfu": ("mfu", " MFU", percent),
     "logged_tgs": ("tgs", " tokens/s/GPU", count),
+    SAMPLES_FIGURE: ("samples_per_second", " samples/s", count),
 }
+RATE_FIGURES: Final = ("logged_tgs", SAMPLES_FIGURE)
+"""Figures that need no formula of FLOPs."""
 
 
 @dataclass(frozen=True, slots=True)

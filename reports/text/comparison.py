@@ -13,7 +13,11 @@ from fairmfu.metrics.compare.cost import Price
 from fairmfu.metrics.core.run_selection import choose
 from fairmfu.metrics.pipeline.analysis import Analysis
 
+from .comparison_markdown import change_markdown, comparison_markdown
+from .markdown import MARKDOWN_STYLE
+from .speed_change import GateResult, SpeedChange, gate
 from .summary import add_verdicts, comparison_rows, show_comparison, verdict_sentences
+from .verdict import PLAIN_STYLE, Style
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,11 +26,12 @@ class Comparison:
 
     ranked: metrics.compare.comparability.rank_runs: groups of like-for-like runs, best first, then
         runs without a rank. rows: the same with all metrics of each run, the input of the
-        sentences.
+        sentences. change: from the first to the second run, if two were named.
     """
 
     ranked: pl.DataFrame
     rows: Sequence[ComparisonRow]
+    change: SpeedChange | None = None
 
     @property
     def sentences(self) -> list[str]:
@@ -45,13 +50,30 @@ class Comparison:
     def text(self, output: str = "table") -> str:
         """Return tables and notes of each group, as in a terminal.
 
-        output: table or markdown
+        output: table, or markdown: with the verdicts, of two named runs the change from base to
+            head
         """
-        return show_comparison(self.ranked, self.rows, output)
+        if output != "markdown":
+            return show_comparison(self.ranked, self.rows, output)
+        return self.markdown()
+
+    def gate(self, allowed: float, style: Style = PLAIN_STYLE) -> GateResult | None:
+        """Return the result of reports.text.speed_change.gate; None but for two runs.
+
+        allowed: slow-down of the second run [fraction]
+        """
+        return None if self.change is None else gate(self.change, allowed, style)
+
+    def markdown(self, allowed: float | None = None) -> str:
+        """Return the comparison as Markdown; allowed: as in `gate`, None without one."""
+        if self.change is None:
+            return comparison_markdown(self.ranked, self.rows)
+        result = None if allowed is None else self.gate(allowed, MARKDOWN_STYLE)
+        return change_markdown(self.change, result)
 
     def _repr_markdown_(self) -> str:
         """Return the comparison for a notebook."""
-        return "\n\n".join([*self.sentences, self.text("markdown")])
+        return self.markdown()
 
 
 def compare(analysis: Analysis, *names: str, price: Price | None = None) -> Comparison:
@@ -72,6 +94,8 @@ def compare(analysis: Analysis, *names: str, price: Price | None = None) -> Comp
 
     def side_by_side(analysis: Analysis, chosen: pl.DataFrame) -> Comparison:
         ranked = comparability.rank_runs(chosen, analysis.windows, price)
-        return Comparison(ranked, comparison_rows(analysis, chosen, ranked))
+        rows = comparison_rows(analysis, chosen, ranked)
+        two = len(names) == 2  # noqa: PLR2004 - a base and a head
+        return Comparison(ranked, rows, SpeedChange.of(rows) if two else None)
 
     return analysis.present(choose(analysis.metrics, *names), side_by_side)

@@ -6,14 +6,21 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Final
 
-from fairmfu.metrics.core.run_table import MetricsRow, SlowRanks, SpeedLevel
+from fairmfu.metrics.core.run_table import (
+    MemoryChange,
+    MetricsRow,
+    SlowRanks,
+    SpeedLevel,
+    not_null,
+)
 from fairmfu.metrics.diagnosis.phase_gap import REST
+from fairmfu.metrics.throughput.memory_growth import GROWTH
 from fairmfu.metrics.throughput.speed_levels import steps_of
 from fairmfu.metrics.throughput.time_breakdown import UNEXPLAINED
 from fairmfu.metrics.throughput.unlogged_work import DATA_LOADING
 
 from .run_narrative import outcome_sentence, phase_label, seconds_text, step_seconds
-from .tabular import count, percent
+from .tabular import GIB, count, percent
 
 MIN_LOST_SHARE: Final = 0.02
 """Least share of the wall time for a cause to be named."""
@@ -26,14 +33,15 @@ MAX_NAMED: Final = 3
 def diagnosis(row: MetricsRow) -> list[str]:
     """Return what a reader wants to know of a run first, at most a line each.
 
-    The outcome, the speeds inside the run, time outside of the step timer, the largest losses of
-    time, and the ranks that caused them.
+    The outcome, the speeds inside the run, its memory if that changed, time outside of the step
+    timer, the largest losses of time, and the ranks that caused them.
     """
-    lines = (outcome_sentence(row), _speed(row), _pauses(row), _lost(row), _ranks(row))
+    parts = (outcome_sentence, speed_line, _memory, _pauses, _lost, _ranks)
+    lines = (part(row) for part in parts)
     return [line for line in lines if line]
 
 
-def _speed(row: MetricsRow) -> str:
+def speed_line(row: MetricsRow) -> str:
     """Return how the speed changed inside the run; empty if that was not judged."""
     levels, drift = row["levels"], row["drift"]
     if drift is not None:
@@ -76,7 +84,7 @@ def _cause(levels: Sequence[SpeedLevel]) -> str:
 
 
 def _more_seconds(before: SpeedLevel, after: SpeedLevel) -> float:
-    return after["seconds_per_step"] - before["seconds_per_step"]
+    return (after["seconds_per_step"] or 0.0) - (before["seconds_per_step"] or 0.0)
 
 
 def slow_down(row: MetricsRow) -> tuple[float, str] | None:
@@ -100,12 +108,18 @@ def _loss(before: Sequence[SpeedLevel], level: SpeedLevel) -> float:
     """Return the loss of speed against the fastest of earlier levels, as a share."""
     if level["tgs"] is not None:
         return 1 - level["tgs"] / max(other["tgs"] or 0.0 for other in before)
-    return 1 - min(other["seconds_per_step"] for other in before) / level["seconds_per_step"]
+    fastest = min(not_null(other["seconds_per_step"]) for other in before)
+    return 1 - fastest / not_null(level["seconds_per_step"])
 
 
 def _range(row: MetricsRow) -> str:
-    """Return the range of most windows' speeds."""
-    low, high = row["tgs_p5"], row["tgs_p95"]
+    """Return the range of most windows' speeds; without tokens, the time of a step."""
+    low, high, seconds = row["tgs_p5"], row["tgs_p95"], row["seconds_per_step"]
+    if row["tgs"] is None and seconds is not None:
+        samples = row["samples_per_second"]
+        return f"; {seconds_text(seconds)} a step" + (
+            "" if samples is None else f", {count(samples)} samples/s"
+        )
     if low is None or high is None:
         return ""
     return f"; 90 % of the windows at {count(low)} to {count(high)} tokens/s/GPU"
@@ -114,18 +128,19 @@ def _range(row: MetricsRow) -> str:
 def _change(before: SpeedLevel, after: SpeedLevel, *, is_first: bool) -> str:
     change = after["change"] or 0.0
     side = "fell" if change < 0 else "rose"
-    rates = f"to {_rate(after)}"
+    rates = f"to {level_rate(after)}"
     if is_first:
         unit = "" if after["tgs"] is None else " tokens/s/GPU"
-        rates = f"{_rate(before)} to {_rate(after)}{unit}"
+        rates = f"{level_rate(before)} to {level_rate(after)}{unit}"
     near = f" after {' and '.join(after['events'])}" if after["events"] else ""
     place = f"at step {after['from_step']:,}{near}"
     return f"{side} by {percent(abs(change))} {place} ({rates})"
 
 
-def _rate(level: SpeedLevel) -> str:
+def level_rate(level: SpeedLevel) -> str:
+    """Return TGS of a level, or its time per step."""
     if level["tgs"] is None:
-        return f"{seconds_text(level['seconds_per_step'])} a step"
+        return f"{seconds_text(not_null(level['seconds_per_step']))} a step"
     return count(level["tgs"])
 
 
@@ -133,6 +148,29 @@ def _cost(levels: Sequence[SpeedLevel]) -> str:
     """Return the GPU-hours that slower levels cost."""
     lost = sum(level["gpu_hours_lost"] or 0.0 for level in levels)
     return f" Slower steps cost {lost:.2g} GPU-hours." if lost else ""
+
+
+def _memory(row: MetricsRow) -> str:
+    """Return how the peak memory changed inside the run; empty if it did not."""
+    changes = row["memory_changes"] or []
+    told = ", ".join(map(_memory_change, changes[:MAX_NAMED]))
+    more = len(changes) - MAX_NAMED
+    rest = f", and {more} more change{'s' * (more > 1)}" if more > 0 else ""
+    if not told:
+        return ""
+    slope = row["memory_slope"]
+    hourly = f", {slope / GIB:.2g} GiB an hour" if slope else ""
+    return f"Memory: the peak {told}{rest}{hourly}."
+
+
+def _memory_change(change: MemoryChange) -> str:
+    before, after = change["bytes_before"], change["bytes_after"]
+    sizes = f"{before / GIB:.1f} to {after / GIB:.1f} GiB"
+    if change["kind"] == GROWTH:
+        return f"grows steadily from step {change['from_step']:,} to the end ({sizes})"
+    side = "rose" if after > before else "fell"
+    share = percent(abs(after / before - 1))
+    return f"{side} by {share} at step {change['from_step']:,} ({sizes})"
 
 
 def _pauses(row: MetricsRow) -> str:
@@ -226,6 +264,11 @@ def _culprits(late: SlowRanks) -> str:
 
 def _did(late: SlowRanks) -> str:
     return f"{DEEDS[late['kind']]} in {_steps(late)}"
+
+
+def deeds(late: SlowRanks) -> str:
+    """Return the reason why ranks were late, in words."""
+    return f"{DEEDS[late['kind']]}{', all at once' if late['shared'] else ''}"
 
 
 def _steps(late: SlowRanks) -> str:

@@ -28,6 +28,11 @@ MAX_FILE_STEM: Final = 80
 
 def svg_name(series: str) -> str:
     """Return a portable file name, unique per series and the same every night."""
-    words = re.sub(r"[^a-z0-9]+", "-", series.lower()).strip("-")[:MAX_FILE_STEM].strip("-")
+    words = file_words(series)
     digest = hashlib.sha256(series.encode("utf-8", "surrogatepass")).hexdigest()[:6]
     return f"{words}-{digest}.svg" if words else f"{digest}.svg"
+
+
+def file_words(text: str) -> str:
+    """Return the words of a text as part of a portable file name; may be empty."""
+    return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")[:MAX_FILE_STEM].strip("-")

@@ -149,23 +149,22 @@ def _more_folders(needs: Sequence[RunNeeds]) -> str:
 
 
 def facts_template(
-    needs: Sequence[RunNeeds], proposals: Mapping[str, Sequence[Proposal]], path: str
+    needs: Sequence[RunNeeds], proposals: Mapping[str, Sequence[Proposal]], command: str
 ) -> str:
     """Return a commented TOML file with a table for each folder and set of facts.
 
-    proposals: by run id, of the logs' own figures. path: name of the file
+    proposals: by run id, of the logs' own figures. command: gives the facts of the file
     """
-    names = Counter(run.name for run in needs)
     runs = [run for run in needs if run.gain]
     lines = [
         f"# Facts that {count_noun(len(runs), 'run')} lack. Fill in the values, remove the '# ' "
         "before them, then:",
-        f"#   fairmfu set --facts {path}",
+        f"#   {_comment(command)}",
         "# All facts with values and examples: fairmfu facts",
         "# For all logs of a folder, NAME = VALUE lines may also be in its facts.toml.",
     ]
     for folder, facts, of_folder in facts_by_folder(runs):
-        keys = [run.name if names[run.name] == 1 else run.run_id for run in of_folder]
+        keys = [run.run_id if run.shares_name else run.name for run in of_folder]
         lines += [
             "",
             "[[facts]]",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from fairmfu.ingest.core.schema import OUTCOMES
 from fairmfu.metrics.core.run_table import MetricsRow, TimeLost, not_null
 from fairmfu.metrics.throughput.time_evidence import EVIDENCE_LABELS
 
@@ -57,6 +58,9 @@ OUTCOME_LABELS: Final = {
     "nan_loss": "loss became NaN",
     "incomplete": "unknown (no end message, no error)",
 }
+BAD_OUTCOMES: Final = tuple(one for one in OUTCOMES if one not in ("completed", "incomplete"))
+"""Outcomes that a first line names; `incomplete` may still run."""
+
 MAX_OUTCOME_TEXT: Final = 160
 
 TOKEN_BASES: Final = {

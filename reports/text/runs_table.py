@@ -34,6 +34,7 @@ RUN_COLUMNS: Final[Columns] = {
     "steps": ("steps", "{:,}".format),
     "tgs": ("TGS", count),
     "seconds_per_step": ("s a step", "{:.3g}".format),
+    "samples_per_second": ("samples/s", count),
     "doubts": ("doubt", first_doubt),
     "tgs_end_to_end": ("TGS end to end", count),
     "mfu": ("MFU exact attention", percent),
@@ -47,7 +48,7 @@ RUN_COLUMNS: Final[Columns] = {
 
 DROPPABLE_RUN_COLUMNS: Final = (
     *("inferred", "logged_mfu", "steps", "tgs_end_to_end", "log_format", "mfu_full_attention"),
-    *("precision", "seq_len", "logged_tflops", "model", "seconds_per_step"),
+    *("precision", "seq_len", "logged_tflops", "model", "samples_per_second", "seconds_per_step"),
 )
 """Columns that a narrow terminal omits, in this order."""
 
@@ -55,11 +56,13 @@ DROPPABLE_RUN_COLUMNS: Final = (
 def columns_of_runs(metrics: pl.DataFrame) -> Columns:
     """Return RUN_COLUMNS without useless ones.
 
-    Doubts only if there are any, seconds per step only if a TGS is unknown.
+    Doubts only if there are any; rates without tokens only if they replace an unknown TGS.
     """
-    unknown = metrics.filter(pl.col("tgs").is_null(), pl.col("seconds_per_step").is_not_null())
+    unknown = metrics.filter(pl.col("tgs").is_null())
     useless = {"doubts"} if not metrics["doubts"].list.len().sum() else set()
-    useless |= {"seconds_per_step"} if unknown.is_empty() else set()
+    useless |= {
+        name for name in ("seconds_per_step", "samples_per_second") if not unknown[name].count()
+    }
     return {name: how for name, how in RUN_COLUMNS.items() if name not in useless}
 
 

@@ -16,6 +16,7 @@ from fairmfu.metrics.audit.bridge import Bridge
 from fairmfu.metrics.audit.fact_suggestions import Proposal
 from fairmfu.metrics.audit.formula_era import Era
 from fairmfu.metrics.compare.comparison_row import ComparisonRow
+from fairmfu.metrics.core.messages import NOT_RANKED
 from fairmfu.metrics.core.run_selection import choose_one
 from fairmfu.metrics.core.run_table import METRICS, MetricsRow, metrics_rows, not_null, value_of
 from fairmfu.metrics.formula import accelerators
@@ -25,6 +26,8 @@ from fairmfu.metrics.throughput.throughput import explain_missing_rate
 from fairmfu.metrics.throughput.time_evidence import EVIDENCE_LABELS
 
 from .diagnosis import diagnosis
+from .inside_run import levels_table, ranks_table, slowest_table
+from .missing_facts import completing_command, missing_facts
 from .run_narrative import (
     TOKEN_BASES,
     confidence_text,
@@ -36,7 +39,7 @@ from .run_narrative import (
     time_rows,
     time_spent,
 )
-from .runs_table import Columns, first_doubt
+from .runs_table import Columns, first_doubt, unique_names
 from .tabular import (
     GIB,
     Formatter,
@@ -51,6 +54,8 @@ from .tabular import (
     wrapped,
 )
 from .verdict import (
+    PLAIN_STYLE,
+    Style,
     Verdict,
     count_noun,
     group_verdict,
@@ -64,6 +69,7 @@ SPEED_COLUMNS: Final[Columns] = {
     "rank": ("#", str),
     "name": ("run", str),
     "tgs": ("TGS", count),
+    "ranked_rate": ("samples/s", count),
     "interval": ("95 % interval", str),
     "doubts": ("doubt", first_doubt),
     "relative_tgs": ("relative\nto best", percent),
@@ -94,11 +100,18 @@ def _cost_columns(of: pl.DataFrame) -> Columns:
         "gpu_hours_per_billion_tokens_end_to_end": ("GPU-h\nend to end", decimal),
         "cost_per_billion_tokens": (f"cost at\n{price} / GPU-h", "{:,.2f}".format),
         "tgs_at_equal_flops": ("TGS at equal\nFLOPs/token", count),
+        "seconds_per_step": ("s a\nstep", "{:.3g}".format),
+        "tokens_per_update": ("tokens per\nupdate", count),
+        "peak_memory_bytes": ("peak\nGiB", lambda memory: f"{memory / GIB:.1f}"),
         "loss_at_equal_tokens": (
-            f"loss at\n{tokens[0] if tokens else 0:,.0f} tokens",
+            f"loss at\n{f'{tokens[0]:,.0f} tokens' if tokens else 'equal steps'}",
             "{:#.4g}".format,
         ),
     }
+
+
+DROPPABLE_COST_COLUMNS: Final = ("peak_memory_bytes", "tokens_per_update", "seconds_per_step")
+"""Columns that a narrow terminal omits, in this order."""
 
 
 def _filled(columns: Columns, of: pl.DataFrame) -> Columns:
@@ -108,6 +121,8 @@ def _filled(columns: Columns, of: pl.DataFrame) -> Columns:
         empty.add("doubts")
     if of["logged_tflops"].null_count() < of.height:
         empty.add("logged_mfu")
+    if of["tgs"].null_count() < of.height:
+        empty.add("ranked_rate")
     if of.height == 1:
         empty |= {"rank", "relative_tgs", "logged_rank"}
     if (of["repeats"] == 1).all():
@@ -128,7 +143,7 @@ def verdict_sentences(rows: Sequence[ComparisonRow]) -> list[str]:
 
     Fit for a terminal.
     """
-    if (two := _unranked_pair(rows)) is not None:
+    if (two := unranked_pair(rows)) is not None:
         return [printable(" ".join([two.says, *two.notes]))]
     told = [printable(_headed(group, group_verdict(group).says)) for group in ranked_groups(rows)]
     return told or [" ".join(no_ranking_reason(rows))]
@@ -139,18 +154,18 @@ def _headed(group: Sequence[ComparisonRow], says: str) -> str:
     return f"{group[0]['group']}{made_up}: {says}"
 
 
-def _unranked_pair(rows: Sequence[ComparisonRow]) -> Verdict | None:
+def unranked_pair(rows: Sequence[ComparisonRow], style: Style = PLAIN_STYLE) -> Verdict | None:
     """Return the verdict on two runs that cannot be ranked; None for other rows."""
     if len(rows) != 2 or rows[1]["rank"] == 2:  # noqa: PLR2004 - a pair, and of one group
         return None
     one, other = sorted(rows, key=lambda row: int(row["place"]))
-    return pair_verdict(one, other)
+    return pair_verdict(one, other, style)
 
 
 def add_verdicts(comparison: pl.DataFrame, rows: Sequence[ComparisonRow]) -> pl.DataFrame:
     """Add to the comparison each run's group verdict and notes, for programs."""
     told = {str(group[0]["group"]): group_verdict(group) for group in ranked_groups(rows)}
-    two = _unranked_pair(rows)
+    two = unranked_pair(rows)
     said = [two or told.get(str(group)) for group in comparison["group"]]
     return comparison.with_columns(
         pl.Series("verdict", [one.says if one else None for one in said], pl.String),
@@ -158,39 +173,57 @@ def add_verdicts(comparison: pl.DataFrame, rows: Sequence[ComparisonRow]) -> pl.
     )
 
 
-def show_comparison(comparison: pl.DataFrame, rows: Sequence[ComparisonRow], output: str) -> str:
+def show_comparison(
+    comparison: pl.DataFrame, rows: Sequence[ComparisonRow], output: str = "table"
+) -> str:
     """Return two tables and notes per group, then runs without a rank, with reasons."""
-    two = _unranked_pair(rows)  # its sentence already names the differences
-    notes = {} if two else {str(g[0]["group"]): group_verdict(g).notes for g in ranked_groups(rows)}
-    labels = pl.Series([row["label"] for row in rows], dtype=pl.String)
-    comparison = comparison.with_columns(name=labels)
+    two = unranked_pair(rows)  # its sentence already names the differences
+    groups = {str(group[0]["group"]): group for group in ranked_groups(rows)}
     blocks = []
-    for (group,), of in comparison.group_by("group", maintain_order=True):
-        if group is None:
-            blocks.append(_apart(of, output))
+    for label, tables in comparison_frames(comparison, rows, output).items():
+        if label is None:
+            blocks.append("\n".join(["\nNot ranked", *tables]))
             continue
-        heading = printable(str(group)) + _labels(of)
-        shown = _with_ratios(of)
-        speed = render_frame(
-            shown, output, _filled(SPEED_COLUMNS, shown), droppable=DROPPABLE_SPEED_COLUMNS
-        )
-        blocks.append(f"\n{heading}\n{speed}")
-        blocks.append("\n" + render_frame(shown, output, _filled(_cost_columns(shown), shown)))
-        blocks += [wrapped(f"- {printable(note)}") for note in notes.get(str(group), ())]
-        if differs := of["differs"][0].to_list():
+        group = groups[label]
+        made_up = " [synthetic]" if any(row["synthetic"] for row in group) else ""
+        blocks.append(f"\n{printable(label)}{made_up}\n" + "\n\n".join(tables))
+        notes = () if two else group_verdict(group).notes
+        blocks += [wrapped(f"- {printable(note)}") for note in notes]
+        if differs := group[0]["differs"]:
             listed = printable(join_values(differs))
             blocks.append(wrapped(f"- Differences, in the order of the runs above: {listed}."))
     return "\n".join(blocks).strip("\n")
 
 
-def _labels(of: pl.DataFrame) -> str:
-    return " [synthetic]" if of["synthetic"].any() else ""
+def comparison_frames(
+    comparison: pl.DataFrame, rows: Sequence[ComparisonRow], output: str
+) -> dict[str | None, list[str]]:
+    """Return the tables by group; None: the table of runs without a rank."""
+    labels = pl.Series([row["label"] for row in rows], dtype=pl.String)
+    tables: dict[str | None, list[str]] = {}
+    for (group,), of in comparison.with_columns(name=labels).group_by("group", maintain_order=True):
+        if group is None:
+            tables[None] = [_apart(of, output)]
+            continue
+        shown = _with_ratios(of)
+        tables[str(group)] = [
+            render_frame(
+                shown, output, _filled(SPEED_COLUMNS, shown), droppable=DROPPABLE_SPEED_COLUMNS
+            ),
+            render_frame(
+                shown,
+                output,
+                _filled(_cost_columns(shown), shown),
+                droppable=DROPPABLE_COST_COLUMNS,
+            ),
+        ]
+    return tables
 
 
 def _with_ratios(of: pl.DataFrame) -> pl.DataFrame:
     """Add `interval` as text, and `overstated`: logged TFLOP/s over ours, if logged."""
     low, high = (
-        pl.col(c).map_elements(count, return_dtype=pl.String) for c in ("tgs_low", "tgs_high")
+        pl.col(c).map_elements(count, return_dtype=pl.String) for c in ("ranked_low", "ranked_high")
     )
     return of.with_columns(
         interval=pl.format("{} to {}", low, high),
@@ -201,7 +234,7 @@ def _with_ratios(of: pl.DataFrame) -> pl.DataFrame:
 def _apart(of: pl.DataFrame, output: str) -> str:
     shown = of.with_columns(why=pl.col("not_ranked").list.join("; "))
     columns: Columns = {"name": ("run", str), "tgs": ("TGS", count), "why": ("reason", str)}
-    return "\nNot ranked\n" + render_frame(shown, output, columns)
+    return render_frame(shown, output, columns)
 
 
 # -- one run explained -------------------------------------------------------------------------
@@ -234,7 +267,7 @@ def explain(
     output: Literal["table", "json"] = "table",
     propose: bool = False,
 ) -> str:
-    """Explain a run: the formula with its numbers, and the log's figure beside ours.
+    """Explain a run: its course, the formula with its numbers, and the log's figure.
 
     run: a name or an id, as for `choose`. output: text, or JSON. propose: name models and lengths
         that would reproduce the logged figures.
@@ -247,19 +280,29 @@ def explain(
     >>> print(explain(analysis, "titan-8b"))
     """
     chosen = choose_one(analysis.metrics, run)["run_id"]
+    label = unique_names(analysis.metrics)[chosen]
 
     def tell(analysis: Analysis, metrics: pl.DataFrame) -> str:
         return "".join(
-            _explained(analysis, row, output, propose=propose) for row in metrics_rows(metrics)
+            _explained(analysis, row, output, completing_command(row, label), propose=propose)
+            for row in metrics_rows(metrics)
         )
 
     return analysis.present(analysis.metrics.filter(pl.col("run_id") == chosen), tell)
 
 
 def _explained(
-    analysis: Analysis, row: MetricsRow, output: Literal["table", "json"], *, propose: bool
+    analysis: Analysis,
+    row: MetricsRow,
+    output: Literal["table", "json"],
+    command: str | None,
+    *,
+    propose: bool,
 ) -> str:
-    """Return the text of `explain` for a run."""
+    """Return the text of `explain` for a run.
+
+    command: gives the missing facts
+    """
     run_id = row["run_id"]
     held = analysis.resolved_facts.filter(pl.col("run_id") == run_id).drop("run_id")
     operators, bridges = analysis.operators(run_id), analysis.bridges(run_id)
@@ -279,31 +322,38 @@ def _explained(
         .otherwise("origin")
         .alias("origin"),
     )
+    doubts = [warning for warning in row["warnings"] if not warning.startswith(NOT_RANKED)]
     parts = [
         f"{printable(str(row['name']))} ({row['run_id']}, {row['log_format']})"
         + (" [synthetic]" if row["synthetic"] else ""),
         "\n".join(wrapped(printable(line)) for line in diagnosis(row)),
-        _formula(row),
-        _time(row),
+        *(printable(warning) for warning in row["warnings"] if warning.startswith(NOT_RANKED)),
+        _missing(row, command),
+        levels_table(row),
         _phases(row),
+        slowest_table(row),
+        ranks_table(row),
+        _time(row),
+        _formula(row),
         render_frame(operators, "table", OPERATOR_COLUMNS) if operators.height else "",
         _claims(row),
         _audit(row, analysis.audits[run_id]),
         *map(bridge_text, bridges),
         _proposed(found, row) if propose else "",
         "Facts\n" + render_frame(short, "table", FACT_COLUMNS),
-        *(f"Warning: {printable(warning)}" for warning in row["warnings"]),
-        _missing(row),
+        *(f"Warning: {printable(warning)}" for warning in doubts),
         f"Source: {printable(join_values(row['sources']))}",
     ]
     return "\n\n".join(part for part in parts if part)
 
 
-def _missing(row: MetricsRow) -> str:
-    if not row["missing"]:
+def _missing(row: MetricsRow, command: str | None) -> str:
+    """Return the facts that a run lacks, and the command that gives them."""
+    if not row["missing"] and command is None:
         return ""
-    command = f"fairmfu missing {row['run_id']}"
-    return f"Missing: {', '.join(row['missing'])}. All that later steps need too: {command}"
+    lacks = row["missing"] or missing_facts(row)
+    fix = "" if command is None else f"\nFix: {command}"
+    return f"Missing: {', '.join(lacks)}{fix}"
 
 
 def _cut(value: str) -> str:
@@ -326,6 +376,7 @@ def _formula(row: MetricsRow) -> str:
         f"{TOKEN_BASES[not_null(row['token_basis'])]}",
         f"       {_interval(row)}",
         f"       not in TGS: {_left_out(row)}",
+        *_spike_lines(row),
     ]
     if whole is not None:
         lines.append(f"       {whole:,.1f} end to end, {end_to_end_words(row)}")
@@ -354,14 +405,28 @@ def _formula(row: MetricsRow) -> str:
     return printable("\n".join(lines)) + f"\n       formula {row['formula']}"
 
 
+def _spike_lines(row: MetricsRow) -> list[str]:
+    """Return the line of TGS with and without slow windows of unknown cause, if any."""
+    slower, faster = row["tgs_with_spikes"], row["tgs_without_spikes"]
+    if slower is None or faster is None:
+        return []
+    less = percent(1 - slower / faster)
+    return [
+        f"       {slower:,.1f} with the slow windows of unknown cause, {faster:,.1f} without them "
+        f"(-{less})"
+    ]
+
+
 def _step_lines(row: MetricsRow) -> list[str]:
     """Return the line of the rates that need no tokens; no line if unknown."""
     unit = "micro-step" if row["step_unit"] == "micro_step" else "step"
     seconds, samples = row["seconds_per_step"], row["samples_per_second"]
+    batch = row["samples_per_update"]
     tokens, memory = row["tokens_per_update"], row["peak_memory_bytes"]
     told = [
         *([f"{seconds_text(seconds)} a {unit}"] if seconds is not None else []),
         *([f"{decimal(samples)} samples/s over all GPUs"] if samples is not None else []),
+        *([f"{batch:,.0f} samples per optimizer update"] if batch is not None else []),
         *([f"{tokens:,.0f} tokens per optimizer update"] if tokens is not None else []),
         *([f"peak memory {memory / GIB:.1f} GiB"] if memory is not None else []),
     ]
@@ -477,6 +542,8 @@ def _samples_claim(row: MetricsRow) -> list[str]:
     ours = ""
     if row["tgs"] and row["gpus"] and row["seq_len"] and row["token_basis"] in ("slots", "packed"):
         ours = f"; ours {row['tgs'] * row['gpus'] / row['seq_len']:,.4g} (TGS x GPUs / seq_len)"
+    elif row["samples_per_second"] is not None:
+        ours = f"; ours {row['samples_per_second']:,.4g} (global batch / time of a steady step)"
     return [f"  logged samples/s {', '.join(told)}{ours}"]
 
 

@@ -68,6 +68,34 @@ def ratio(value: float) -> str:
     return f"{value:.3f}x"
 
 
+def signed_percent(ratio: float | None) -> str:
+    """Return 0.949 as -5.1 % and 1.02 as +2.0 %, with a real minus sign."""
+    if ratio is None:
+        return "\N{EN DASH}"
+    text = f"{100 * (ratio - 1):+.1f} %"
+    if float(text[:-2]) == 0:
+        return "0.0 %"
+    return text.replace("-", "\N{MINUS SIGN}")
+
+
+def difference_text(ratio: float, low: float | None, high: float | None) -> tuple[str, str]:
+    """Return the unsigned distance from 1 and its interval: `5.1 %`, `4.6 to 5.6`.
+
+    One decimal; two if one decimal would hide the difference or equal an end of the interval.
+    """
+    way = -1 if ratio < 1 else 1
+    ends = (
+        [] if low is None or high is None else sorted(100 * way * (end - 1) for end in (low, high))
+    )
+    size, interval = "", []
+    for digits in (1, 2):
+        size = f"{100 * way * (ratio - 1):.{digits}f}"
+        interval = [f"{end:.{digits}f}".replace("-", "\N{MINUS SIGN}") for end in ends]
+        if float(size) and size not in interval:
+            break
+    return f"{size} %", " to ".join(interval)
+
+
 def join_values(values: Sequence[str]) -> str:
     """Return a list as one text, with separate sentences."""
     return "; ".join(values)
@@ -177,11 +205,18 @@ def _markdown(headings: Sequence[str], body: Sequence[Sequence[str]]) -> str:
 def markdown_text(text: str) -> str:
     """Escape text for Markdown, so that no character ends a cell or starts markup.
 
-    No end of a cell or line, no tag, link, list or mention.
+    No end of a cell or line, no tag, link, list or mention. GitHub and Python-Markdown agree on
+    these escapes; an escaped ~ is none to the latter.
     """
-    for char in "\\[]`*_~#":
+    for char in "\\[]`*_#":
         text = text.replace(char, f"\\{char}")
-    for char, entity in (("&", "&amp;"), ("<", "&lt;"), (">", "&gt;"), ("|", "&#124;")):
+    for char, entity in (
+        ("&", "&amp;"),
+        ("<", "&lt;"),
+        (">", "&gt;"),
+        ("|", "&#124;"),
+        ("~", "&#126;"),
+    ):
         text = text.replace(char, entity)
     for char, kept in (("://", ":&#47;&#47;"), ("www.", "www&#46;"), ("\n", " ")):
         text = text.replace(char, kept)

@@ -17,6 +17,8 @@ from fairmfu.metrics.compare.comparability import (
     COLUMN_LABELS,
     REPEAT_KEY_COLUMNS,
     STATED_BY_SOME,
+    TOKEN_UNIT,
+    PairVerdict,
     compare_pair,
 )
 from fairmfu.metrics.compare.comparison_row import ComparisonRow
@@ -27,11 +29,13 @@ from fairmfu.metrics.compare.repeated_runs import (
     comparison_sides,
     speed_ratio,
 )
-from fairmfu.metrics.core.run_table import not_null
+from fairmfu.metrics.core.run_table import not_null, value_of
 from fairmfu.metrics.diagnosis.phase_gap import REST, phase_gap
+from fairmfu.metrics.throughput.throughput import explain_missing_rate
 
 from .claims_text import (
     MIN_CAUSE_EFFECT,
+    RATE_FIGURES,
     Claims,
     group_claims,
     join_words,
@@ -40,7 +44,7 @@ from .claims_text import (
 )
 from .run_narrative import phase_label, step_seconds
 from .runs_table import unique_names
-from .tabular import percent
+from .tabular import count, percent
 
 MAX_EQUAL_DIFFERENCE: Final = 0.005
 """Largest distance from 1 of a whole interval to call sides equally fast."""
@@ -54,6 +58,22 @@ MAX_NAMED_RUNS: Final = 3
 """Most runs named in a sentence; the table has the rest."""
 
 SET_COMMAND: Final = "fairmfu set RUN NAME=VALUE"
+
+FACT_WORDS: Final = {
+    "seq_len": "no sequence length",
+    "gpus": "no number of GPUs",
+    "packed": "no packing of samples",
+}
+"""Missing facts of a token count, in words, the most telling first."""
+
+ASSUMED_EQUAL: Final = {
+    "model": "model",
+    "seq_len": "sequence length",
+    "gpus": "GPUs",
+    "device": "accelerator",
+    "precision": "precision",
+}
+"""Columns that a rank by samples/s assumes to be equal where they are unknown, with labels."""
 
 MIN_LOGGED_SPREAD: Final = 0.02
 """Smallest difference of logged figures to mention."""
@@ -160,7 +180,10 @@ def pair_verdict(
         )
     notes = []
     if run["tgs"] and other_run["tgs"]:
-        notes.append(f"They run at {run['tgs']:,.0f} and {other_run['tgs']:,.0f} tokens/s/GPU.")
+        notes.append(
+            f"They run at {run['tgs']:,.0f} and {other_run['tgs']:,.0f} tokens/s/GPU"
+            f"{_rate_ratio(run, other_run, style) if _same_work(found, run, other_run) else ''}."
+        )
     mine, theirs = run["tgs_at_equal_flops"], other_run["tgs_at_equal_flops"]
     if mine and theirs and run["equal_flops"] == other_run["equal_flops"]:
         notes.append(
@@ -172,9 +195,32 @@ def pair_verdict(
         slow, fast = sorted((run, other_run), key=lambda row: row["tgs"] or 0.0)
         notes += [said] if (said := gap_sentence(slow, fast, style)) else []
     context = [words for words in found.context if not words.startswith(STATED_BY_SOME)]
-    if context and found.verdict == "same model":
+    if found.verdict == "not comparable":
+        context = [*found.differences, *context] if _same_work(found, run, other_run) else []
+    if context:
         notes.append(style.plain(f"Other differences: {'; '.join(context)}."))
     return Verdict("", says, tuple(notes))
+
+
+def _same_work(pair: PairVerdict, run: ComparisonRow, other_run: ComparisonRow) -> bool:
+    """Return whether two runs train one model and count the same tokens."""
+    different = {"work", "token_group"} & {*pair.differing_columns}
+    alike = all(run[name] == other_run[name] for name in ("model", "synthetic"))
+    return alike and not different
+
+
+def _rate_ratio(run: ComparisonRow, other_run: ComparisonRow, style: Style) -> str:
+    """Return the ratio of two rates, as the end of a sentence.
+
+    Not a verdict: with a fact that is unknown, the work per token may differ.
+    """
+    sides = [comparison_sides([row])[0] for row in (other_run, run)]
+    gap = speed_ratio(*sides)
+    if gap.low is None or gap.high is None:
+        return f": {style.name(other_run)} has {gap.ratio:.2f}x the rate"
+    digits = _digits(gap)
+    ends = style.quiet(f"({gap.low:.{digits}f} to {gap.high:.{digits}f})")
+    return f": {style.name(other_run)} has {gap.ratio:.{digits}f}x {ends} the rate"
 
 
 def gap_sentence(slow: ComparisonRow, fast: ComparisonRow, style: Style = PLAIN_STYLE) -> str:
@@ -201,6 +247,13 @@ MIN_WHOLE_GAP: Final = 0.995
 """Least shares of a gap that are most of it, and all of it."""
 
 
+def is_equally_fast(gap: SpeedRatio) -> bool:
+    """Return whether a whole interval is near to 1 (MAX_EQUAL_DIFFERENCE)."""
+    if gap.low is None or gap.high is None:
+        return False
+    return gap.low >= 1 - MAX_EQUAL_DIFFERENCE and gap.high <= 1 + MAX_EQUAL_DIFFERENCE
+
+
 # --- one group ----------------------------------------------------------------------------
 
 
@@ -221,7 +274,7 @@ class _Speaker:
                 "comparable."
             )
         pairs = list(zip(self.others, self.gaps, strict=True))
-        equal = [(side, found) for side, found in pairs if _within(found)]
+        equal = [(side, found) for side, found in pairs if is_equally_fast(found)]
         tied = [one for one in pairs if one[1].is_tied and one not in equal]
         slower = [one for one in pairs if one[1].is_tied is False and one not in equal]
         unsure = [(side, found) for side, found in pairs if found.is_tied is None]
@@ -231,7 +284,26 @@ class _Speaker:
         parts += [self._tied(tied)] if tied else []
         parts += [self._slower(slower, after=bool(parts))] if slower else []
         parts += map(self.style.aside, self._unknown(unsure))
-        return "; ".join(parts) + "." + self._losses_apart()
+        return "; ".join(parts) + "." + self._basis() + self._losses_apart()
+
+    def _basis(self) -> str:
+        """Return sentences on the rate that ranks, where it is not TGS."""
+        if self.best.unit == TOKEN_UNIT:
+            return ""
+        lacks = [name for row in self.group for name in explain_missing_rate(row)[1]]
+        fact = next((FACT_WORDS[name] for name in FACT_WORDS if name in lacks), "no token count")
+        several = len(self.group) > 2  # noqa: PLR2004 - a pair
+        batch = not_null(self.group[0]["samples_per_update"])
+        text = (
+            f" Ranked by samples/s, because the logs state {fact}; {'all' if several else 'both'} "
+            f"have a global batch of {batch:,.0f}."
+        )
+        first = self.group[0]
+        unknown = [label for n, label in ASSUMED_EQUAL.items() if value_of(first, n) is None]
+        if unknown:
+            text += f" It assumes equal {join_words(unknown)}, which the logs do not state."
+        text += " Their losses agree at equal steps."
+        return self.style.aside(self.style.plain(text))
 
     def _losses_apart(self) -> str:
         """Return a doubt to put beside the claim: a run that trains less can be faster."""
@@ -267,7 +339,7 @@ class _Speaker:
                 f"{self._all(self.sides)} are {self.style.strong(f'within {_small(apart)}')}: "
                 f"{self._rate(self.best)}{self._printed(self.sides)}; {why}."
             )
-        told = ["the tokens/s/GPU", *["those"] * (MAX_NAMED_RUNS - 1)]
+        told = [f"the {self.best.unit}", *["those"] * (MAX_NAMED_RUNS - 1)]
         times = [
             f"{found.ratio:.2f}x {the} of {self._side(side)}"
             for the, side, found in zip(told, self.others, self.gaps, strict=False)
@@ -299,8 +371,9 @@ class _Speaker:
         )
 
     def _slower(self, slower: Sequence[tuple[ComparisonSide, SpeedRatio]], *, after: bool) -> str:
+        per_gpu = " per GPU" if self.best.unit == TOKEN_UNIT else ""
         gains = [
-            self._gain(side, found, " per GPU" if place == 0 else "")
+            self._gain(side, found, per_gpu if place == 0 else "")
             for place, (side, found) in enumerate(slower[:MAX_NAMED_RUNS])
         ]
         rest = len(slower) - MAX_NAMED_RUNS
@@ -317,9 +390,11 @@ class _Speaker:
 
     def _logs_said(self) -> str:
         """Return the logs' verdict on the best side, and why it differs from ours."""
-        return self.style.aside(f"; {self._of_the_logs()}")
+        return self.style.aside(f"; {told}") if (told := self._of_the_logs()) else ""
 
     def _of_the_logs(self) -> str:
+        if self.best.unit != TOKEN_UNIT:  # a note shows the logged samples/s
+            return ""
         pair_only = len(self.sides) == 2  # noqa: PLR2004
         found = group_claims(self.group)
         if not pair_only and found is not None and found.spread > MIN_LOGGED_SPREAD:
@@ -353,7 +428,7 @@ class _Speaker:
     def _rate(self, side: ComparisonSide) -> str:
         mfu = side.mfu
         told = "" if mfu is None else f", MFU {mfu:.1%} (exact attention)".replace("%", " %")
-        return f"{side.tgs:,.0f} tokens/s/GPU{told}"
+        return f"{count(side.rate)} {side.unit}{told}"
 
     def _side(self, side: ComparisonSide) -> str:
         """Return the name of a run; of a setup, the framework and the number of runs."""
@@ -383,7 +458,7 @@ class _Speaker:
 
     def phases(self) -> str:
         """Return the phase with most of the gap between the fastest and the slowest run."""
-        if not self.others or _within(self.gaps[-1]):
+        if not self.others or is_equally_fast(self.gaps[-1]):
             return ""
         slow, fast = self.others[-1].rows[0], self.best.rows[0]
         return gap_sentence(slow, fast, self.style)
@@ -439,7 +514,7 @@ class _Speaker:
 
         Runs of a group share all inputs of MFU, so none of them has an MFU.
         """
-        if any(row["mfu"] is not None for row in self.group):
+        if self.best.unit != TOKEN_UNIT or any(row["mfu"] is not None for row in self.group):
             return ""
         lacks = list(dict.fromkeys(name for row in self.group for name in row["missing"]))
         if not lacks:
@@ -462,7 +537,7 @@ class _Speaker:
         text = f"Logged: {found.text_of(found.values)}{found.unit}. "
         ours = [value for value in found.ours if value is not None]
         if len(ours) == len(found.ours):
-            by = "" if found.figure == "logged_tgs" else " (exact attention)"
+            by = "" if found.figure in RATE_FIGURES else " (exact attention)"
             text += f"Ours{by}: {found.text_of(ours)}{found.unit}. "
         silent = len(self.group) - len(found.rows)
         if silent:
@@ -473,7 +548,7 @@ class _Speaker:
     def _misled(self, claims: Claims) -> str:
         """Return the wrong verdict that the logs alone suggest, if any, and why."""
         first, last = claims.extremes
-        ours_apart = not_null(first["tgs"]) / not_null(last["tgs"])
+        ours_apart = not_null(first["ranked_rate"]) / not_null(last["ranked_rate"])
         right = bool(first["tied_with_best"]) and last["tied_with_best"] is False
         right |= abs((1 + claims.spread) / ours_apart - 1) < MIN_CAUSE_EFFECT
         order = [
@@ -497,7 +572,7 @@ class _Speaker:
         return f"{text}."
 
     def _equal(self) -> bool:
-        return all(map(_within, self.gaps))
+        return all(map(is_equally_fast, self.gaps))
 
     def losses(self) -> str:
         """Return a note on the losses at equal tokens, with a flag if they differ."""
@@ -510,7 +585,9 @@ class _Speaker:
         losses = [f"{row['loss_at_equal_tokens']:#.4g}" for row in there]
         named = [f"{self.style.name(row)} {loss}" for row, loss in zip(there, losses, strict=True)]
         told = f"{losses[0]} each" if len(set(losses)) == 1 else ", ".join(_some(named))
-        text = f"Loss at {there[0]['equal_tokens']:,.0f} tokens: {told}"
+        tokens = there[0]["equal_tokens"]
+        when = "equal steps" if tokens is None else f"{tokens:,.0f} tokens"
+        text = f"Loss at {when}: {told}"
         apart = [row for row in there if not row["same_loss"]]
         if not apart:
             return f"{text}. Equal within their noise."
@@ -526,9 +603,9 @@ class _Speaker:
 
         At steady speed.
         """
-        if not self.others:
+        if not self.others or self.best.unit != TOKEN_UNIT:
             return ""
-        hours = [_hours(1e9 / side.tgs / 3600) for side in self.sides]
+        hours = [_hours(1e9 / side.rate / 3600) for side in self.sides]
         text = f"1 billion tokens cost {_few(hours, ' GPU-hours')} at steady speed"
         price = self.group[0]["price_per_gpu_hour"]
         if price is not None:
@@ -559,13 +636,6 @@ class _Speaker:
             f"{'; '.join(best['nearest_differs'])}."
         )
         return self.style.plain(text)
-
-
-def _within(gap: SpeedRatio) -> bool:
-    """Return whether a whole interval is near to 1."""
-    if gap.low is None or gap.high is None:
-        return False
-    return gap.low >= 1 - MAX_EQUAL_DIFFERENCE and gap.high <= 1 + MAX_EQUAL_DIFFERENCE
 
 
 # --- words --------------------------------------------------------------------------------

@@ -14,13 +14,11 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
-from fairmfu.ingest.core.errors import FairmfuError, install_hint
+from fairmfu.ingest.core.errors import install_hint
 
+from ..page.messages import STORE_WITHOUT_RUNS
+from . import messages
 from .tracker_record import TrackerRecord, file_name
-
-
-class NotExportedError(FairmfuError):
-    """Runs cannot be exported; the message says what, where, why and the remedy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,12 +57,9 @@ def export_runs(
     """
     package = TRACKERS[tracker].package
     if package is not None and find_spec(package) is None:
-        raise NotExportedError(
-            f"--to {tracker} needs the package {package}, which is not installed. "
-            f"{install_hint(tracker)}"
-        )
+        raise messages.TRACKER_MISSING(tracker=tracker, package=package, hint=install_hint(tracker))
     if not runs:
-        raise NotExportedError("The store has no runs. Read logs first: fairmfu ingest LOG...")
+        raise STORE_WITHOUT_RUNS.made(messages.NotExportedError)
     if tracker == "wandb":
         return _to_wandb(runs, out, experiment)
     if tracker == "mlflow":
@@ -130,10 +125,7 @@ def _written(run: TrackerRecord, out: Path) -> Path:
     for place in _offline(run, out):
         if any(file.stat().st_size > EMPTY_FILE_BYTES for file in place.glob("*.wandb")):
             return place
-    raise NotExportedError(
-        f"{out / 'wandb'}: W&B did not write {run.name}. Its logs in that folder give the reason. "
-        "Check the free disk space, remove the folder and export again."
-    )
+    raise messages.EXPORT_INCOMPLETE(folder=out / "wandb", run=run.name)
 
 
 def _offline(run: TrackerRecord, out: Path) -> list[Path]:
@@ -154,9 +146,7 @@ def _folders(runs: Sequence[TrackerRecord]) -> list[str]:
 def _free(places: Iterable[Path]) -> None:
     for place in places:
         if place.exists():
-            raise NotExportedError(
-                f"{place} exists, so nothing was written. Choose another --out, or remove it."
-            )
+            raise messages.EXPORT_EXISTS(path=place)
 
 
 def _written_aside(path: Path, write: Callable[[Path], None]) -> Path:

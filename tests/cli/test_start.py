@@ -26,8 +26,10 @@ LIBRARIES = {
         "vl_convert",
         "yaml",
     ),
-    *("fairmfu.metrics", "fairmfu.reports"),
+    "fairmfu.metrics",
 }
+CATALOGUE = {"fairmfu.reports", "fairmfu.reports.text", "fairmfu.reports.text.messages"}
+"""Modules of reports that every command imports: the errors of the command line."""
 DRAWING = {
     "altair",
     "jinja2",
@@ -79,6 +81,7 @@ def test_help_imports_no_library_but_click() -> None:
     found = imported("-h", "--version", *(f"{name} -h" for name in main.commands))
     assert "click" in found
     assert found & LIBRARIES == set()
+    assert {name for name in found if name.startswith("fairmfu.reports")} == CATALOGUE
 
 
 def test_completion_imports_no_library_but_click() -> None:

@@ -190,7 +190,7 @@ def test_a_log_that_may_not_be_read_harms_no_other(
     monkeypatch.setattr(Path, "open", refuse)
     first, second = ingest(closed, good)
     assert (first.status, second.status) == ("failed", "read")
-    why = "cannot be read: Permission denied. Get read permission; ls -ld shows the owner."
+    why = "cannot be read: Permission denied. Fix: get read permission; ls -ld shows the owner"
     assert first.message == f"{closed}: {why}"
 
 
@@ -448,7 +448,7 @@ def test_strict_refuses_a_log_with_an_unread_line(good: Path, ingest: Ingest, st
     (outcome,) = ingest(good, strict=True)
     assert outcome.status == "failed"
     assert outcome.message.startswith(f"{good}:4: looks like a step of torchtitan")
-    assert "without --strict the rest is read" in outcome.message
+    assert "omit --strict to read the rest" in outcome.message
     assert store.known_sources() == {}
 
 

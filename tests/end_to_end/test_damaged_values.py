@@ -77,7 +77,7 @@ CASES: Final = {
         "torchtitan",
         str,
         {"facts.toml": r'megatron_arguments = "{\"hidden_size\": 0}"'},
-        "The arguments header: 'hidden_size' is 0",
+        "The arguments header: 'hidden_size' must be 1 or more, not 0",
     ),
     "a length of 0": (
         "torchtitan",

@@ -122,7 +122,7 @@ def test_a_name_that_is_not_utf_8_leaves_other_files_alone(
     assert store.table("sources")["path"].to_list() == [str(logs / "good.log")]
     result = ran("ingest", str(logs))
     assert result.exit_code == 4
-    assert "Rename it" in result.output
+    assert "rename it" in result.output
 
 
 def test_a_name_as_long_as_one_may_be_is_read(

@@ -453,7 +453,7 @@ class Failing(Killer):
             raise OSError(self.error, os.strerror(self.error), "the disk")
 
 
-WHAT_TO_DO: Final = "Free some space|get write permission|check the disk|fairmfu doctor"
+WHAT_TO_DO: Final = "free some space|get write permission|check the disk|fairmfu doctor"
 
 
 @pytest.mark.parametrize("place", ON_BAD_DISKS, indirect=True, scope="module", ids=named)

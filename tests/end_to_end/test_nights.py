@@ -24,16 +24,22 @@ from fairmfu.metrics.pipeline import analysis, metrics_cache, run_scoring
 from fairmfu.metrics.pipeline.analysis import analyse
 from fairmfu.reports.nightly import nightly
 from tests.support.nights import (
+    OTHER_ALARMS,
     SERIES,
     SIZES,
+    TROUBLES,
+    Change,
     Plan,
     Told,
+    Trouble,
     judge,
+    judge_troubles,
     place_of,
     plan_of,
     quiet_night,
     shortcomings,
     told_by,
+    troubled_plan,
     write_night,
 )
 
@@ -180,6 +186,8 @@ def test_a_year_of_nights_over_two_formulas(
     notes: dict[int, str] = {}
     for night, summary, new in told_over(plan, range(31, 366), logs, path):
         told += new
+        watched = {*TROUBLES.values(), *OTHER_ALARMS} - {"regression"}
+        assert not [one for one in summary["findings"] if one["id"] in watched], night
         assert summary["sources"] == {
             "read": 20,
             "known": 20 * (night - 1),
@@ -202,6 +210,80 @@ def test_a_year_of_nights_over_two_formulas(
     assert not list(shortcomings(judged)), judged
     assert len(judged.found) + len(judged.missed) == 64
     assert not [finding for finding in examine_store(Store(path)) if finding.is_harmful]
+
+
+def watch(
+    plan: Plan, first: int, nights: int, logs: Path, store: Path
+) -> list[tuple[int, dict[str, Any]]]:
+    """Night after night from `first` on: the findings that were told as new."""
+    for night in range(1, first):
+        write_night(logs, night, plan, only=plan.ran(night))
+    told = []
+    for night in range(first, nights + 1):
+        write_night(logs, night, plan, only=plan.ran(night))
+        summary = quiet_night(logs, store, logs.parent / "report")
+        told += [(night, one) for one in summary["findings"] if one["new"]]
+    return told
+
+
+def test_troubles_of_some_nights_are_told(logs: Path, tmp_path: Path) -> None:
+    """Every kind of trouble in the last nights of four frameworks."""
+    series = (SERIES[0], SERIES[12], SERIES[16], SERIES[18])
+    kinds = ("memory", "loss", "growth", "start")
+    sizes = {"memory": 0.05, "growth": 0.10, "loss": 0.06, "start": 1.5}
+    troubles = {
+        place: (Trouble(kind=kind, night=22, size=sizes[kind]), *more)
+        for (place, kind), more in zip(
+            enumerate(kinds),
+            (
+                (Trouble(kind="crash", night=25),),
+                (Trouble(kind="gap", night=25, nights=9),),
+                (),
+                (),
+            ),
+            strict=True,
+        )
+    }
+    plan = Plan(seed=4, series=series, troubles=troubles, outliers=0.0)
+    told = watch(plan, 20, 25, logs, tmp_path / "store")
+    found, missed, false = judge_troubles(plan, told)
+    assert not missed
+    assert not false
+    late = [one for one, nights in found if nights > (4 if one.kind == "start" else 3)]
+    assert not late, found
+
+
+def test_slower_steps_of_a_job_without_tokens_are_told(logs: Path, tmp_path: Path) -> None:
+    """DeepSpeed's engine without a sequence length: no TGS, and seconds per step."""
+    changes = {0: (Change(night=13, factor=0.9),)}
+    plan = Plan(seed=4, series=(SERIES[18],), changes=changes, outliers=0.0)
+    (path,) = write_night(logs, 1, plan)
+    path.with_name("facts.toml").write_text("gpus = 8\n", encoding="utf-8")
+    for night in range(2, 13):
+        write_night(logs, night, plan)
+    told = []
+    for night in range(13, 17):
+        write_night(logs, night, plan)
+        summary = quiet_night(logs, tmp_path / "store", tmp_path / "report")
+        told += [(night, one) for one in summary["findings"] if one["id"] == "slower-steps"]
+    ((night, finding),) = told
+    assert (night, finding["series"], finding["fails"]) == (15, None, True)
+    assert finding["job"] == SERIES[18].name
+    assert finding["detail"].startswith("takes 1")
+    assert not summary["series"]
+
+
+@pytest.mark.skipif("FAIRMFU_YEAR" not in os.environ, reason="takes long: make year")
+def test_a_year_of_troubles(logs: Path, tmp_path: Path) -> None:
+    """Ten series with crashes, gaps, more and growing memory, higher losses and slow starts."""
+    nights = int(os.environ.get("FAIRMFU_YEAR_NIGHTS", "365"))
+    plan = troubled_plan(seed=8, nights=nights)
+    found, missed, false = judge_troubles(plan, watch(plan, 31, nights, logs, tmp_path / "store"))
+    took = {kind: sorted(n for t, n in found if t.kind == kind) for kind in TROUBLES}
+    assert not missed, took
+    assert len(false) <= 0.5 * len(plan.series) * nights / 365 / 10, false
+    assert max(took["crash"] + took["gap"]) == 1
+    assert max(n for kind in ("memory", "growth", "loss") for n in took[kind]) <= 5
 
 
 def another_formula(monkeypatch: pytest.MonkeyPatch) -> None:

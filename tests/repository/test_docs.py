@@ -20,8 +20,6 @@ import os
 import re
 import shlex
 import shutil
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -124,23 +122,6 @@ def printed(words: list[str], out: io.StringIO | None = None) -> tuple[str, int]
     return terminal.getvalue(), int(code or 0)
 
 
-def piped(words: list[str]) -> tuple[str, int]:
-    """The same of `fairmfu ... | python3 FILE ...`."""
-    pipe, out = words.index("|"), io.StringIO()
-    said, _ = printed(words[1:pipe], out)
-    assert words[pipe + 1] == "python3"
-    done = subprocess.run(  # noqa: S603 - the page's
-        [sys.executable, *words[pipe + 2 :]],
-        input=out.getvalue(),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        env={**os.environ, "PYTHONUNBUFFERED": "1"},
-        text=True,
-        check=False,
-    )
-    return said + done.stdout, done.returncode
-
-
 def test_nothing_is_shown_as_it_is_not() -> None:
     assert agrees(["a", "...", "d …"], "a\nb\nc\nd e\n")
     assert agrees(["a", "...", "b"], "a\nb\n")
@@ -190,8 +171,6 @@ def test_commands_print_what_the_page_shows(page: Path, desk: Path) -> None:
 def followed(words: list[str], code: int, desk: Path) -> tuple[str, int]:
     """What one command line prints, and its exit code; code: of the one before."""
     match words:
-        case ["fairmfu", *rest] if "|" in rest:
-            return piped(words)
         case ["fairmfu", *rest]:
             return printed(rest)
         case ["echo", "$?"]:

@@ -224,6 +224,47 @@ def test_two_logs_are_compared_in_one_comment(runner: Runner) -> None:
     assert "8xh100-xtuner" not in runner.comments["1"]
 
 
+SLOWER = """#!/bin/sh
+case "$*" in
+  ingest*) ;;
+  *--fail-below*) echo "### head is slower"; exit "$STUB" ;;
+esac
+"""
+
+
+def test_a_head_is_compared_with_its_base_direction_first(runner: Runner) -> None:
+    inputs = {"command": "compare", "logs": f"{TITAN}\n{XTUNER}", "fail_below": "2%"}
+    assert runner.run(**inputs) == 0, runner.said
+    first, said = runner.comments["1"].splitlines()[1:4:2]
+    names = "llama3-8b-8xh100-xtuner is as fast as llama3-8b-8xh100-torchtitan"
+    assert re.fullmatch(rf"### \N{{MEDIUM WHITE CIRCLE}} {names}, within 0\.\d+ %", first)
+    assert said.endswith("; 2 % is allowed. Exit code 0.")
+    short = runner.folder / "short.log"
+    short.write_text("".join(XTUNER.read_text().splitlines(keepends=True)[:-16]))
+    assert runner.run(**(inputs | {"logs": f"{TITAN}\n{short}"})) == 6, runner.said
+    assert "Not decided without an interval" in runner.comments["1"]
+    assert "::error::Not decided" in runner.said["Verdict"]
+
+
+@pytest.mark.parametrize(
+    ("code", "fails", "ends"),
+    [(0, "true", 0), (3, "true", 3), (3, "false", 0), (5, "false", 5), (6, "false", 6)],
+)
+def test_a_gate_ends_the_job_and_comments(code: int, fails: str, ends: int, runner: Runner) -> None:
+    program(runner.folder / "bin" / "fairmfu", SLOWER.replace('"$STUB"', str(code)))
+    inputs = {"command": "compare", "logs": "a.log\nb.log", "fail_below": "2%"}
+    assert runner.run(**inputs, fail_on_regression=fails) == ends
+    assert "### head is slower" in runner.comments["1"]
+    assert runner.outputs["run"]["exit-code"] == str(code)
+
+
+def test_a_gate_needs_two_logs_that_were_read(runner: Runner) -> None:
+    inputs = {"command": "compare", "fail_below": "2%"}
+    assert runner.run(**inputs, logs=str(TITAN)) == 2
+    assert runner.run(**inputs, logs=f"{TITAN}\nno-such.log") == 1
+    assert runner.run(command="nightly", fail_below="2%") == 2
+
+
 def test_logs_that_cannot_be_read_are_a_failure_and_no_comment(runner: Runner) -> None:
     assert runner.run(command="compare", logs="no-such.log") == 1
     assert "no-such.log" in runner.said["Run"]

@@ -220,7 +220,7 @@ def test_a_recipe_of_jq_fires_on_a_bad_night_alone(recipe: str, tmp_path: Path) 
 # -- Slurm -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("code", [0, 3, 5])
+@pytest.mark.parametrize("code", [0, 1, 3, 4, 5])
 def test_a_batch_job_ends_as_the_nightly_does(code: int, stub: Path, tmp_path: Path) -> None:
     bash = shutil.which("bash")
     if bash is None:

@@ -281,13 +281,47 @@ class Change:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Trouble:
+    """What else goes wrong in a series from `night` on.
+
+    kind: of TROUBLES; size: relative, for growth inside a run; nights: of a crash or a gap. Others
+    last
+    """
+
+    kind: str
+    night: int
+    size: float = 0.0
+    nights: int = 1
+
+
+TROUBLES: Final = {
+    "crash": "job-failed",
+    "gap": "job-missing",
+    "memory": "more-memory",
+    "growth": "growing-memory",
+    "loss": "worse-loss",
+    "start": "slower-start",
+}
+"""Kinds of troubles, and the findings that tell them."""
+
+START_S: Final = 20.0
+START_NOISE: Final = 0.1
+LOSS_NOISE: Final = 0.005
+MEMORY_NOISE: Final = 0.001
+"""Seconds from the first line to the training; standard deviations from run to run."""
+CRASHED_AFTER: Final = 0.6
+"""Share of its steps after which a run crashes."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Plan:
-    """What happens in which night: `changes` by the place of its series in `series`, by night."""
+    """What happens in which night: `changes` and `troubles` by the place of their series."""
 
     seed: int = 0
     first: date = date(2026, 1, 1)
     series: tuple[Series, ...] = SERIES
     changes: Mapping[int, tuple[Change, ...]] = field(default_factory=dict)
+    troubles: Mapping[int, tuple[Trouble, ...]] = field(default_factory=dict)
     noise: float = 0.005
     """Standard deviation of the logarithm of a run's rate, from run to run."""
     outliers: float = 0.01
@@ -322,8 +356,44 @@ class Plan:
             minutes=7 * series, seconds=float(random.uniform(0, 60))
         )
         losses = 2.2 + 9.8 * np.exp(-np.arange(1, steps + 1) / 60) + 0.02 * random.random(steps)
-        upgrades = tuple(self.upgrades(series, night))
-        return SimulatedRun(of=what, began=began, pace=pace, losses=losses, upgrades=upgrades)
+        luck_of = dict(zip(("start", "loss", "memory"), random.standard_normal(3), strict=True))
+        growth = 1 + self.size("growth", series, night) * np.linspace(0, 1, steps)
+        memory = self._other("memory", MEMORY_NOISE, luck_of, series, night)
+        return SimulatedRun(
+            of=what,
+            began=began,
+            pace=pace,
+            losses=losses * self._other("loss", LOSS_NOISE, luck_of, series, night),
+            upgrades=tuple(self.upgrades(series, night)),
+            start_s=START_S * self._other("start", START_NOISE, luck_of, series, night),
+            memory=44.21 * growth * memory,
+            crashed=self.during("crash", series, night),
+        )
+
+    def size(self, kind: str, series: int, night: int) -> float:
+        """The size of the last trouble of a kind up to that night; 0 without one."""
+        sizes = [
+            t.size
+            for t in self.troubles.get(series, ())
+            if (t.kind, t.night <= night) == (kind, True)
+        ]
+        return sizes[-1] if sizes else 0.0
+
+    def during(self, kind: str, series: int, night: int) -> bool:
+        """Whether a night is one of a crash or a gap."""
+        own = [t for t in self.troubles.get(series, ()) if t.kind == kind]
+        return any(t.night <= night < t.night + t.nights for t in own)
+
+    def ran(self, night: int) -> list[int]:
+        """Places of the series that run in a night."""
+        return [place for place in range(len(self.series)) if not self.during("gap", place, night)]
+
+    def _other(
+        self, kind: str, spread: float, luck_of: Mapping[str, float], series: int, night: int
+    ) -> float:
+        """Factor of another figure: its troubles, and its noise from run to run."""
+        noise = spread * luck_of[kind] * (self.noise / Plan.noise)
+        return float((1 + self.size(kind, series, night)) * np.exp(noise))
 
     def _until(self, series: int, night: int) -> list[Change]:
         return [c for c in self.changes.get(series, ()) if c.night <= night]
@@ -389,13 +459,19 @@ def _night(change: Change) -> int:
 
 @dataclass(frozen=True, kw_only=True)
 class SimulatedRun:
-    """One run: `pace` has the seconds of each step, the first included; one sequence per GPU."""
+    """One run: `pace` has the seconds of each step, the first included; one sequence per GPU.
+
+    memory: peak so far at each step, in GiB; crashed: it ends after CRASHED_AFTER of its steps
+    """
 
     of: Series
     began: datetime
     pace: NDArray[np.float64]
     losses: NDArray[np.float64]
     upgrades: tuple[date, ...] = ()
+    start_s: float = START_S
+    memory: NDArray[np.float64]
+    crashed: bool = False
 
     @property
     def steps(self) -> int:
@@ -407,8 +483,9 @@ class SimulatedRun:
 
     @cached_property
     def ends(self) -> list[datetime]:
-        """When each step ends; training begins 20 s after the log."""
-        return [self.began + timedelta(seconds=20 + s) for s in np.cumsum(self.pace).tolist()]
+        """When each step ends; training begins `start_s` after the log."""
+        after = (self.start_s + np.cumsum(self.pace)).tolist()
+        return [self.began + timedelta(seconds=s) for s in after]
 
     @property
     def logged_steps(self) -> range:
@@ -417,6 +494,9 @@ class SimulatedRun:
 
     def loss(self, step: int) -> float:
         return float(self.losses[step - 1])
+
+    def gib(self, step: int) -> float:
+        return float(self.memory[step - 1])
 
     def mean_s(self, first: int, last: int) -> float:
         """Mean seconds of the steps first to last, both included."""
@@ -471,8 +551,8 @@ def torchtitan(run: SimulatedRun) -> Iterator[str]:
         yield line(
             run.ends[step - 1],
             f"step: {step:2}  loss: {run.loss(step):8.5f}  grad_norm: {0.9:7.4f}  memory: "
-            f"{44.21:5.2f}GiB({55.88:.2f}%)  tps: {round(tps):,}  tflops: {flops * tps / 1e12:,.2f}"
-            f"  mfu: {100 * flops * tps / peak:.2f}%",
+            f"{run.gib(step):5.2f}GiB({100 * run.gib(step) / 79.11:.2f}%)  tps: {round(tps):,}  "
+            f"tflops: {flops * tps / 1e12:,.2f}  mfu: {100 * flops * tps / peak:.2f}%",
         )
         before = step
     yield line(run.ends[-1], "Training completed")
@@ -540,7 +620,8 @@ train_dataloader = dict(
         yield (
             f"{run.ends[step - 1]:%Y/%m/%d %H:%M:%S} - mmengine - INFO - Iter(train) "
             f"[{step:{len(str(run.steps))}d}/{run.steps}]  lr: {2e-5:.4e}  eta: {eta}  time: "
-            f"{mean:.4f}  data_time: {0.0102:.4f}  memory: 45271  loss: {run.loss(step):.4f}  "
+            f"{mean:.4f}  data_time: {0.0102:.4f}  memory: {run.gib(step) * 1024:.0f}  "
+            f"loss: {run.loss(step):.4f}  "
             f"tflops: {flops * tgs / 1e12:.4f}  tokens_per_sec: {tgs:.4f}"
         )
 
@@ -556,8 +637,9 @@ def xtuner_v1(run: SimulatedRun) -> Iterator[str]:
             f"[XTuner][RANK 0][{run.ends[step - 1]:%Y-%m-%d %H:%M:%S}][INFO] Step "
             f"{step}/{run.steps} data_time: {data_s:.4f} lr: {2e-5:.6f} time: "
             f"{seconds - data_s:.4f} text_tokens: {of.seq_len:.1f} total_loss: {loss:.3f}, "
-            f"reduced_llm_loss: {loss:.3f} max_memory: 43.18 GB reserved_memory: 47.02 GB "
-            f"grad_norm: 0.900 tgs: {of.seq_len / (seconds - data_s):.1f} "
+            f"reduced_llm_loss: {loss:.3f} max_memory: {run.gib(step):.2f} GB "
+            f"reserved_memory: 57.02 GB grad_norm: 0.900 "
+            f"tgs: {of.seq_len / (seconds - data_s):.1f} "
             f"e2e_tgs: {tokens / elapsed:.1f} "
         )
 
@@ -592,7 +674,8 @@ def deepspeed(run: SimulatedRun) -> Iterator[str]:
             run.ends[step - 1],
             "timer.py:264:stop",
             f"epoch=0/micro_step={step}/global_step={step}, RunningAvgSamplesPerSec={average!r}, "
-            f"CurrSamplesPerSec={current!r}, MemAllocated=31.15GB, MaxMemAllocated=43.18GB",
+            f"CurrSamplesPerSec={current!r}, MemAllocated=31.15GB, "
+            f"MaxMemAllocated={run.gib(step):.2f}GB",
         )
 
 
@@ -713,6 +796,14 @@ def facts_beside(series: Series) -> str:
     return f'precision = "{unsaid}"\n' if unsaid and series.framework == "torchtitan" else ""
 
 
+CRASH: Final = (
+    "Traceback (most recent call last):",
+    '  File "train.py", line 88, in <module>',
+    "    loss.backward()",
+    "RuntimeError: CUDA error: an illegal memory access was encountered",
+)
+
+
 def write_night(
     folder: Path, night: int, plan: Plan, *, only: Sequence[int] | None = None
 ) -> list[Path]:
@@ -729,7 +820,10 @@ def write_night(
         beside = path.with_name("facts.toml")
         if (facts := facts_beside(series)) and not beside.exists():
             beside.write_text(facts, encoding="utf-8")
-        lines = WRITERS[series.framework](plan.run(place, night))
+        run = plan.run(place, night)
+        lines = [*WRITERS[series.framework](run)]
+        if run.crashed:
+            lines = [*lines[: int(CRASHED_AFTER * len(lines))], *CRASH]
         path.write_text("\n".join([MARK, *lines]) + "\n", encoding="utf-8")
         paths.append(path)
     return paths
@@ -756,7 +850,7 @@ def quiet_night(logs: Path, into: Path, out: Path) -> dict[str, Any]:
     order = nightly.NightlyOrder(sources=[logs], store=Store(into), out=out)
     with without_report(), mock.patch.object(transactions, "MERGED_PART_GRACE", timedelta(0)):
         night, code = nightly.nightly(order)
-    assert code in (0, 3), night.notes
+    assert code in (0, 3, 5), night.notes
     return night_outputs.summary(night)
 
 
@@ -831,6 +925,69 @@ def judge(plan: Plan, told: Sequence[Told], nights: int) -> Judged:
                 found.append((change, match.night - change.night + 1))
     years = len(plan.series) * nights / 365
     return Judged(found=found, missed=missed, false=left, series_years=years)
+
+
+def troubled_plan(seed: int, nights: int, series: Sequence[Series] = SERIES[::2]) -> Plan:
+    """Crashes, gaps, growing memory, more memory, higher losses and slow starts in each series.
+
+    Each kind in each series that prints its figure, in a random order; 40 nights are before the
+    first, and troubles are evenly apart.
+    """
+    random = np.random.default_rng((seed, 0xFB))
+    sizes = {"memory": 0.05, "growth": 0.10, "loss": 0.05, "start": 1.5}
+    troubles: dict[int, tuple[Trouble, ...]] = {}
+    for place, one in enumerate(series):
+        unsaid = {
+            "megatron-deepspeed": {"memory", "growth", "start"},
+            "xtuner-v1": {"start"},
+            "deepspeed": {"loss"},
+        }
+        kinds = [kind for kind in TROUBLES if kind not in unsaid.get(one.framework, set())]
+        starts = np.linspace(40, nights - 12, len(kinds)).astype(int) + random.integers(0, 6)
+        troubles[place] = tuple(
+            Trouble(
+                kind=str(kind),
+                night=int(night),
+                size=sizes.get(str(kind), 0.0),
+                nights=3 if kind == "gap" else 1,
+            )
+            for kind, night in zip(random.permutation(kinds), starts, strict=True)
+        )
+    return Plan(seed=seed, series=tuple(series), troubles=troubles)
+
+
+def judge_troubles(
+    plan: Plan, told: Sequence[tuple[int, dict[str, Any]]]
+) -> tuple[list[tuple[Trouble, int]], list[Trouble], list[tuple[int, dict[str, Any]]]]:
+    """Return troubles with the nights until they were told, those never told, and what else was.
+
+    told: night and finding, of the findings that a night told as new
+    """
+    names = {one.name: place for place, one in enumerate(plan.series)}
+    left = [(night, one) for night, one in told if one["id"] in (*TROUBLES.values(), *OTHER_ALARMS)]
+    found, missed = [], []
+    for place, troubles in plan.troubles.items():
+        for trouble in troubles:
+            match = next(
+                (
+                    (night, one)
+                    for night, one in left
+                    if night >= trouble.night
+                    and one["id"] == TROUBLES[trouble.kind]
+                    and names[one["job"].removesuffix(", synthetic")] == place
+                ),
+                None,
+            )
+            if match is None:
+                missed.append(trouble)
+            else:
+                left.remove(match)
+                found.append((trouble, match[0] - trouble.night + 1))
+    return found, missed, left
+
+
+OTHER_ALARMS: Final = ("slower-steps", "slower-end-to-end", "more-failed-launches", "regression")
+"""Findings that no trouble of a plan explains."""
 
 
 def place_of(plan: Plan, name: str) -> tuple[int, int]:

@@ -14,7 +14,7 @@ from functools import cache
 from pathlib import Path
 from typing import TypeGuard
 
-from fairmfu.ingest.core.errors import FairmfuError
+from fairmfu.ingest.core.errors import ErrorKind, FairmfuError
 from tests.support.source_tree import MODULES, imported_names, module_name, tree
 
 Errors = frozenset[type[BaseException]]
@@ -34,6 +34,15 @@ HELD = {
         "metrics.formula.flops.hardware_operators",
     ),
     ("metrics.audit.bridge._counts", "metrics.formula.flops.operators"),
+    # of facts, whose values ingest.core.schema bounds
+    (
+        "metrics.utilization.formula_inputs._trainable",
+        "metrics.formula.flops.Trainable.__post_init__",
+    ),
+    (
+        "metrics.utilization.formula_inputs.operator_dtypes",
+        "metrics.formula.precision.operator_formats",
+    ),
     # of full training
     ("metrics.audit.other_tools.compare_other_formulas", "metrics.formula.flops.operators"),
     # what is raised there becomes the error of a run (metrics.pipeline.bulkhead)
@@ -119,7 +128,8 @@ class Source:
             if module in self.trees
             else None
         )
-        return found if isinstance(found, type) and issubclass(found, FairmfuError) else None
+        error = found.error if isinstance(found, ErrorKind) else found
+        return error if isinstance(error, type) and issubclass(error, FairmfuError) else None
 
     def _annotated(self, node: ast.expr | None, names: Names) -> str:
         """The class of ours that an annotation names, if it is one."""

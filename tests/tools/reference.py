@@ -263,12 +263,21 @@ def event_kinds() -> str:
 
 def message_kinds() -> list[MessageKind]:
     """Return all kinds of messages about runs, by identifier."""
-    return _by_identifier(named_kinds("metrics", MessageKind))
+    return _by_identifier(named_message_kinds())
 
 
 def error_kinds() -> list[NoteKind]:
     """Return all kinds of errors and notes, by identifier."""
-    return _by_identifier(named_kinds("ingest", NoteKind))
+    return _by_identifier(named_error_kinds())
+
+
+def named_error_kinds() -> Iterator[tuple[str, NoteKind]]:
+    """Yield all kinds of errors and notes with the names of their constants."""
+    return _kinds([path for path in MODULES if path.name.endswith(CATALOGUE_SUFFIX)], NoteKind)
+
+
+CATALOGUE_SUFFIX: Final = "messages.py"
+"""End of the names of modules with kinds of errors; a test keeps kinds out of others."""
 
 
 KindT = TypeVar("KindT", MessageKind, NoteKind)
@@ -279,14 +288,17 @@ def _by_identifier(kinds: Iterable[tuple[str, KindT]]) -> list[KindT]:
     return [every[identifier] for identifier in sorted(every)]
 
 
-def named_kinds(folder: str, kind: type[KindT]) -> Iterator[tuple[str, KindT]]:
-    """Yield the kinds of messages of a folder with the names of their constants."""
-    for path in MODULES:
-        if path.parts[0] == folder and path.name != "ray_engine.py":  # needs an extra
-            module = importlib.import_module(f"fairmfu.{module_name(path)}")
-            for name, value in vars(module).items():
-                if isinstance(value, kind):
-                    yield name, value
+def named_message_kinds() -> Iterator[tuple[str, MessageKind]]:
+    """Yield all kinds of messages about runs with the names of their constants."""
+    return _kinds([path for path in MODULES if path.parts[0] == "metrics"], MessageKind)
+
+
+def _kinds(modules: Iterable[Path], kind: type[KindT]) -> Iterator[tuple[str, KindT]]:
+    for path in modules:
+        module = importlib.import_module(f"fairmfu.{module_name(path)}")
+        for name, value in vars(module).items():
+            if isinstance(value, kind):
+                yield name, value
 
 
 EFFECTS: Final = {
@@ -313,13 +325,14 @@ def messages() -> str:
 
 
 def errors() -> str:
-    """Return the kinds of errors and notes: identifier, sentence, and when each appears."""
+    """Return the kinds of errors and notes, with the columns of `messages`."""
     return table(
         [
             {
                 "identifier": kind.identifier,
                 "sentence": re.sub("…+", "…", " ".join(PLACEHOLDER.sub("…", kind.text).split())),
                 "when": kind.when,
+                "what to do": PLACEHOLDER.sub("…", kind.fix),
             }
             for kind in error_kinds()
         ]

@@ -24,6 +24,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from ..megatron import console as megatron
+from ..software_lines import SOFTWARE_LINES
 from ..spec import (
     ENGINE_PRECEDENCE,
     GIB,
@@ -480,6 +481,15 @@ FACT_LINES: Final = (
         composed=True,
     ),
     FactLine(
+        anchor=", git-hash=",
+        regex=r"DeepSpeed info: version=(?P<framework_version>[^,\s]+), "
+        r"git-hash=(?P<commit>[0-9a-f]{7,40})\b",
+        example="[2026-11-20 15:01:15,918] [INFO] [logging.py:123:log_dist] [Rank 0] DeepSpeed "
+        "info: version=0.19.8+3a1b2c4d, git-hash=3a1b2c4d, git-branch=main",
+        printed_by=ENGINE_SOURCE,
+        composed=True,
+    ),
+    FactLine(
         anchor="DeepSpeed info: version=",
         regex=r"DeepSpeed info: version=(?P<framework_version>[^,\s]+)",
         example="[2026-11-20 15:01:15,918] [INFO] [logging.py:123:log_dist] [Rank 0] DeepSpeed "
@@ -750,6 +760,7 @@ FACT_LINES: Final = (
         f"{DEEPSPEED_SOURCE}/utils/comms_logging.py@edaa722 CommsLogger.append",
         composed=True,
     ),
+    *SOFTWARE_LINES,
 )
 
 FACT_BLOCKS: Final = (

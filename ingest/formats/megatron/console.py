@@ -21,6 +21,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from ..deepspeed.phases import engine_timers, micro_step_timers
+from ..software_lines import SOFTWARE_LINES
 from ..spec import (
     GIB,
     MS,
@@ -407,6 +408,7 @@ FACT_LINES: Final = (
         printed_by="deepspeedai/DeepSpeed/deepspeed/runtime/config.py@edaa722 DeepSpeedConfig.print",
         composed=True,
     ),
+    *SOFTWARE_LINES,
 )
 
 WORLD_SIZE_LINE: Final = FactLine(

@@ -16,6 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
+from ..software_lines import SOFTWARE_LINES
 from ..spec import (
     GIB,
     PERCENT,
@@ -174,7 +175,7 @@ QUANTIZING_CONVERTERS: Final = re.compile(r"float8|fp8|mx|nvfp4|quantize|torchao
 
 def job_config_facts(config: Mapping[str, Any]) -> dict[str, str]:
     """Return the facts of the job config, by the names of 2024-12 to 0.3.0."""
-    facts: dict[str, str] = {}
+    facts = _description(_section(config, "job"))
     for fact, places in NUMBER_FACT_PATHS.items():
         numbers = (_section(config, section).get(key) for section, key in places)
         given = [n for n in numbers if isinstance(n, int) and not isinstance(n, bool) and n > 0]
@@ -201,6 +202,16 @@ def job_config_facts(config: Mapping[str, Any]) -> dict[str, str]:
         facts["compile"] = str(given[0]).lower()
     facts |= _profiled_steps(_section(config, "profiler") or _section(config, "profiling"))
     return facts | _replica_group(_section(config, "fault_tolerance")) | _attention(config)
+
+
+DEFAULT_DESCRIPTION: Final = "default job"
+
+
+def _description(job: Mapping[str, Any]) -> dict[str, str]:
+    """Return the job's description as its name; the default says nothing."""
+    text = job.get("description")
+    named = isinstance(text, str) and text.strip() and text.strip() != DEFAULT_DESCRIPTION
+    return {"name": str(text).strip()} if named else {}
 
 
 def _profiled_steps(profiler: Mapping[str, Any]) -> dict[str, str]:
@@ -1195,6 +1206,7 @@ TORCHTITAN: Final = LogFormat(
             printed_by="pytorch/torchtitan/torchtitan/components/optimizer.py@b5bcd76",
         ),
         *KNOWN_LINES,
+        *SOFTWARE_LINES,
     ),
     blocks=(
         FactBlock(

@@ -18,9 +18,10 @@ from datetime import date
 from functools import partial
 from typing import Final
 
-from ...formula.model_shapes import Attention, LayerGroup, ShapeError
+from ...formula.model_shapes import Attention, LayerGroup
 from ...formula.simplified_model import SimplifiedModel, full_attention
 from ..formula_era import Era, FormulaStage, dated_era
+from ..messages import ERA_WITHOUT_EXPERTS
 
 # --- our count, part by part ----------------------------------------------------------------
 
@@ -335,7 +336,7 @@ def _non_embedding(model: SimplifiedModel) -> int:
 
 def _dense(model: SimplifiedModel) -> SimplifiedModel:
     if model.moe is not None:
-        raise ShapeError("This version had no experts.")
+        raise ERA_WITHOUT_EXPERTS()  # noqa: RSE102 - a kind
     return model
 
 

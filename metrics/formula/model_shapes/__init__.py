@@ -12,23 +12,24 @@ Errors:
     ShapeError (ValueError)
     ├── ImpossibleShapeError   an impossible dimension
     └── UnknownModelError      `find_model` has no model of this name
+
+Their kinds are in metrics/formula/messages.py.
 """
 
 from __future__ import annotations
 
+from ..messages import ImpossibleShapeError, ShapeError, UnknownModelError
 from .hugging_face import Config, from_hugging_face, text_config
 from .megatron_header import check_rank_params
-from .models import UnknownModelError, buildable_models, find_model, known_models, model_names
+from .models import buildable_models, find_model, known_models, model_names
 from .printed import from_megatron, from_torchtitan
 from .shape import (
     Attention,
     FeedForward,
-    ImpossibleShapeError,
     LayerGroup,
     LinearAttention,
     MixtureOfExperts,
     ModelShape,
-    ShapeError,
     Weight,
     targeted_weights,
     with_params_total,

@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, Literal
 
+from .. import messages
+from ..messages import ShapeError
 from .shape import (
     Attention,
     FeedForward,
@@ -15,7 +17,6 @@ from .shape import (
     Mixer,
     MixtureOfExperts,
     ModelShape,
-    ShapeError,
     check_dimension,
     grouped_layers,
     grouped_query,
@@ -48,12 +49,11 @@ class Config:
         if value is None:
             value = default
         if value is None:
-            raise ShapeError(
-                f"{self.source} lacks {' or '.join(repr(key) for key in keys)}, which the model's"
-                " shape needs. Fix: give a complete model_config=PATH/config.json"
+            raise messages.SHAPE_KEY_MISSING(
+                source=self.source, keys=" or ".join(repr(key) for key in keys)
             )
         if value < 1:
-            raise ShapeError(f"{self.source}: {keys[0]!r} must be 1 or more, not {value}.")
+            raise messages.SHAPE_KEY_TOO_SMALL(source=self.source, key=keys[0], value=value)
         return check_dimension(self.source, keys[0], value)
 
     def optional(self, *keys: str) -> int | None:
@@ -62,7 +62,7 @@ class Config:
         for key in keys:
             value = self.values.get(key)
             if isinstance(value, bool) or not isinstance(value, int | None):
-                raise ShapeError(f"{self.source}: {key!r} is {value!r}, not a whole number.")
+                raise self._malformed(key, "a whole number")
             if value is not None:
                 return check_dimension(self.source, key, value)
         return None
@@ -72,7 +72,7 @@ class Config:
         self.read_keys.add(key)
         value = self.values.get(key)
         if not isinstance(value, bool | None):
-            raise ShapeError(f"{self.source}: {key!r} is {value!r}, neither true nor false.")
+            raise self._malformed(key, "true or false")
         return default if value is None else value
 
     def choice(self, key: str, *choices: str, default: str) -> str:
@@ -80,7 +80,7 @@ class Config:
         self.read_keys.add(key)
         value = self.values.get(key) or default
         if value not in choices:
-            raise ShapeError(f"{self.source}: {key!r} is {value!r}, none of {', '.join(choices)}.")
+            raise self._malformed(key, " or ".join(choices))
         return str(value)
 
     def items(self, key: str) -> list[object]:
@@ -88,7 +88,7 @@ class Config:
         self.read_keys.add(key)
         value = self.values.get(key) or []
         if not isinstance(value, list | tuple):
-            raise ShapeError(f"{self.source}: {key!r} is {value!r}, not a list.")
+            raise self._malformed(key, "a list")
         return list(value)
 
     def layer_numbers(self, key: str) -> set[int]:
@@ -96,8 +96,13 @@ class Config:
         places = self.items(key)
         for place in places:
             if isinstance(place, bool) or not isinstance(place, int):
-                raise ShapeError(f"{self.source}: {key!r} holds {place!r}, not a whole number.")
+                raise self._malformed(key, "a list of whole numbers")
         return {place for place in places if isinstance(place, int)}
+
+    def _malformed(self, key: str, wanted: str) -> ShapeError:
+        return messages.SHAPE_KEY_MALFORMED(
+            source=self.source, key=key, value=self.values.get(key), wanted=wanted
+        )
 
 
 def from_hugging_face(config: Mapping[str, object]) -> ModelShape:
@@ -110,27 +115,18 @@ def from_hugging_face(config: Mapping[str, object]) -> ModelShape:
     without lm_head, and for a model with another part besides text and vision.
     """
     if headless := [one for one in _architectures(config) if NO_LM_HEAD_CLASS.search(one)]:
-        raise ShapeError(
-            f"No MFU: {headless[0]} has another head than lm_head, with unknown FLOPs."
-        )
+        raise messages.OTHER_HEAD(architecture=headless[0])
     inner = text_config(config)
     if inner is not config:
         if parts := sorted(_other_parts(config)):
-            raise ShapeError(
-                f"{config.get('_name_or_path') or config.get('model_type')} has a part"
-                f" {parts[0]!r} with unknown FLOPs. Fix: if the run trains on text alone, give the"
-                " text_config as model_config"
-            )
+            name = config.get("_name_or_path") or config.get("model_type")
+            raise messages.OTHER_PART(model=name, part=parts[0])
         return from_hugging_face(inner)
     model_type = config.get("model_type")
     reader = _HUGGING_FACE.get(str(model_type))
     if reader is None:
-        raise ShapeError(
-            f"model_type {model_type!r} is unknown (known: {', '.join(sorted(_HUGGING_FACE))})."
-            " Fix: for a llama-like decoder, give model_type 'llama' with hidden_size,"
-            " num_hidden_layers, num_attention_heads, num_key_value_heads, head_dim,"
-            " intermediate_size, vocab_size and tie_word_embeddings."
-        )
+        known = ", ".join(sorted(_HUGGING_FACE))
+        raise messages.UNKNOWN_MODEL_TYPE(model_type=model_type, known=known)
     given = Config(config, f"The {model_type} config")
     shape = reader(given)
     _refuse_unread(given)
@@ -179,10 +175,8 @@ def _refuse_unread(config: Config) -> None:
         values.pop("sliding_window", None)
     for key in sorted(SHAPE_KEYS & values.keys() - config.read_keys):
         if not _none_of_it(config, key, values[key]):
-            raise ShapeError(
-                f"{config.source} has {key!r} = {str(values[key])[:60]}, which is unknown"
-                " for this model_type and may change FLOPs. Fix: if the training code ignores it,"
-                " give a config without it."
+            raise messages.SHAPE_KEY_UNREAD(
+                source=config.source, key=key, value=str(values[key])[:60]
             )
 
 
@@ -269,11 +263,11 @@ def _layer_kinds(
     types = [str(kind) for kind in config.items(key)]
     if not types:
         return [default(layer) for layer in range(count)]
-    unknown = sorted(set(types) - set(known))
-    if unknown or len(types) != count:
-        raise ShapeError(
-            f"{config.source}: {key} has {len(types)} entries for {count} layers; kinds unknown to"
-            f" the formula: {', '.join(unknown) or 'none'}."
+    if unknown := sorted(set(types) - set(known)):
+        raise messages.UNKNOWN_LAYER_KIND(source=config.source, key=key, kinds=", ".join(unknown))
+    if len(types) != count:
+        raise messages.LAYER_COUNT_DIFFERS(
+            source=config.source, key=key, entries=len(types), layers=count
         )
     return types
 
@@ -289,7 +283,7 @@ def _windows(
         "sliding_attention",
     )
     if config.items("layer_types") and "sliding_attention" in types and window is None:
-        raise ShapeError(f"{config.source}: layer_types needs 'sliding_window', which is missing.")
+        raise messages.SHAPE_KEY_MISSING(source=config.source, keys="'sliding_window'")
     return [window if kind == "sliding_attention" else None for kind in types]
 
 
@@ -490,7 +484,7 @@ def _leading_dense(
     step = config.number("moe_layer_freq", default=1)
     dense = config.optional("first_k_dense_replace")
     if dense is None:
-        raise ShapeError(f"{config.source} lacks 'first_k_dense_replace'.")
+        raise messages.SHAPE_KEY_MISSING(source=config.source, keys="'first_k_dense_replace'")
     count = config.number("num_hidden_layers")
     sparse = [i >= dense and i % step == 0 for i in range(count)]
     ffn = None if all(sparse) else _ffn(config)
@@ -507,8 +501,8 @@ def _shared_experts(config: Config) -> MixtureOfExperts:
     code assume different numbers.
     """
     if "n_shared_experts" not in config.values:
-        raise ShapeError(
-            f"{config.source} lacks 'n_shared_experts'. Fix: add it, a number, or null for none."
+        raise messages.SHAPE_KEY_OMITTED(
+            source=config.source, key="n_shared_experts", meaning="none"
         )
     width = config.number("moe_intermediate_size")
     shared = config.optional("n_shared_experts") or 0
@@ -551,9 +545,8 @@ def _query_rank(config: Config) -> int | None:
     A null q_lora_rank means a full projection; an absent key is an omission.
     """
     if "q_lora_rank" not in config.values:
-        raise ShapeError(
-            f"{config.source} lacks 'q_lora_rank'. Fix: add it, a number, or null for a full query"
-            " projection."
+        raise messages.SHAPE_KEY_OMITTED(
+            source=config.source, key="q_lora_rank", meaning="a full query projection"
         )
     return config.optional("q_lora_rank")
 
@@ -603,7 +596,7 @@ _KIMI_NAMES: Final = {
 def _linear_attention_config(config: Config) -> Config:
     layers = config.values.get("linear_attn_config")
     if not isinstance(layers, Mapping):
-        raise ShapeError(f"{config.source} lacks 'linear_attn_config'.")
+        raise messages.SHAPE_KEY_MISSING(source=config.source, keys="'linear_attn_config'")
     return Config(layers, f"linear_attn_config of {config.source}")
 
 
@@ -720,8 +713,7 @@ def _smollm3(config: Config) -> ModelShape:
 
     Windows, where switched on, are in the layers without rotary embedding.
     """
-    if config.flag("use_sliding_window", default=False):
-        raise ShapeError(f"{config.source}: the formula does not cover 'use_sliding_window'.")
+    _without(config, "use_sliding_window")
     values = {"tie_word_embeddings": True, "num_key_value_heads": 4, **config.values}
     return _llama(config.with_values(values))
 
@@ -759,9 +751,10 @@ def _llama4(config: Config) -> ModelShape:
 def _chunked_layers(config: Config) -> list[str]:
     """Return the kind of attention of each layer: chunked if rotary, else full."""
     rotary = config.items("no_rope_layers")  # 1 where a layer has one
-    if rotary and len(rotary) != config.number("num_hidden_layers"):
-        raise ShapeError(
-            f"{config.source}: 'no_rope_layers' has {len(rotary)} entries, not one each."
+    count = config.number("num_hidden_layers")
+    if rotary and len(rotary) != count:
+        raise messages.LAYER_COUNT_DIFFERS(
+            source=config.source, key="no_rope_layers", entries=len(rotary), layers=count
         )
     interval = config.number("no_rope_layer_interval", default=4)
 
@@ -885,7 +878,7 @@ def _falcon(config: Config) -> ModelShape:
 def _without(config: Config, key: str) -> None:
     """Raise ShapeError if a variant outside the formula is switched on."""
     if config.flag(key, default=False):
-        raise ShapeError(f"{config.source}: the formula does not cover {key!r} = true.")
+        raise messages.UNCOVERED_VARIANT(source=config.source, key=key)
 
 
 def _phi(config: Config) -> ModelShape:

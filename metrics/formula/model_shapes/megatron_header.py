@@ -11,7 +11,8 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
-from .shape import ModelShape, ShapeError
+from .. import messages
+from .shape import ModelShape
 
 PRINTED_WITH: Final[Mapping[str, tuple[str, ...]]] = {
     "ffn_hidden_size": ("encoder_seq_length",),
@@ -33,8 +34,6 @@ SAME_NUMBERS: Final = (
 )
 """Arguments that Megatron sets to one number (megatron/arguments.py, validate_args)."""
 
-REMEDY: Final = "Fix: give model_config=PATH/config.json or model=NAME"
-
 
 def check_arguments(arguments: Mapping[str, str]) -> None:
     """Raise ShapeError where the header lacks a line, or lines contradict each other.
@@ -43,17 +42,11 @@ def check_arguments(arguments: Mapping[str, str]) -> None:
     """
     for name, others in PRINTED_WITH.items():
         if name not in arguments and all(other in arguments for other in others):
-            raise ShapeError(
-                f"The arguments header lacks {name}, which every version prints beside "
-                f"{' and '.join(others)}: a line is lost or damaged. {REMEDY}"
-            )
+            raise messages.HEADER_LINE_LOST(name=name, others=" and ".join(others))
     for name, other in SAME_NUMBERS:
         value, same = (arguments.get(key, "").strip() for key in (name, other))
         if re.fullmatch(r"\d+", same) and value != same:
-            raise ShapeError(
-                f"The arguments header says {name} {value} and {other} {same}, which must be "
-                f"equal: a line is damaged. {REMEDY}"
-            )
+            raise messages.HEADER_LINE_DAMAGED(name=name, value=value, other=other, same=same)
 
 
 RANK_PARAMS: Final = re.compile(r"\(?\d+(?:, (?P<stage>\d+))?\)?: (?P<count>\d+)")
@@ -85,11 +78,7 @@ def check_rank_params(
         for stage in stages
     ]
     if all(abs(count / expected - 1) > MAX_COUNT_GAP for expected in held):
-        raise ShapeError(
-            f"The log counts {count:,} parameters on a rank, and the arguments header gives "
-            f"{held[0]:,}: a line of the header is damaged or lost, or tensor_parallel or "
-            f"pipeline_parallel is wrong. {REMEDY}"
-        )
+        raise messages.RANK_PARAMETERS_DIFFER(logged=count, own=held[0])
 
 
 def rank_params(

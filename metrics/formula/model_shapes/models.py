@@ -12,26 +12,9 @@ from typing import Any, Final, cast
 
 from fairmfu.ingest.core.data_files import read_data_file
 
+from ..messages import UNKNOWN_MODEL, UnknownModelError
 from .hugging_face import CONFIG_DIMENSIONS, from_hugging_face
-from .shape import ModelShape, ShapeError
-
-
-class UnknownModelError(ShapeError):
-    """No known model has this name.
-
-    name: the name as given
-    nearest: similar known names, nearest first
-    """
-
-    def __init__(self, name: str, nearest: list[str]) -> None:
-        self.name = name
-        self.nearest = nearest
-        hint = f" Nearest known: {', '.join(nearest)}." if nearest else ""
-        super().__init__(
-            f"The model {name!r} is unknown, and its shape is never guessed from the name.{hint}"
-            " Fix: give model_config=PATH/config.json, or a model=NAME of `fairmfu models`."
-        )
-
+from .shape import ModelShape
 
 _SHAPELESS = re.compile(r"-(?:instruct|chat|base|hf|sft|it|pt|(?:flex|varlen)(?:-attn)?)(?=-|$)")
 """Words of a name that do not affect the shape; `flex` and `varlen` are torchtitan's."""
@@ -50,8 +33,15 @@ def find_model(name: str) -> ModelShape:
     wanted = whole if whole in known else _SHAPELESS.sub("", whole)
     if wanted not in known:
         alike = [other for other in known if _is_same_series(other, wanted)]
-        raise UnknownModelError(name, difflib.get_close_matches(wanted, alike, n=3))
+        raise _unknown(name, difflib.get_close_matches(wanted, alike, n=3))
     return _built(known[wanted]["name"])
+
+
+def _unknown(name: str, nearest: list[str]) -> UnknownModelError:
+    hint = f" Nearest known: {', '.join(nearest)}." if nearest else ""
+    error = UNKNOWN_MODEL(name=name, hint=hint)
+    error.name, error.nearest = name, nearest
+    return error
 
 
 @cache

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
+from .. import messages
 from .megatron_header import check_arguments
 from .models import find_model
 from .shape import (
@@ -15,7 +16,6 @@ from .shape import (
     LayerGroup,
     MixtureOfExperts,
     ModelShape,
-    ShapeError,
     check_dimension,
     grouped_layers,
     grouped_query,
@@ -43,25 +43,28 @@ class PrintedArguments:
         try:
             number = int(value)
         except ValueError:
-            raise ShapeError(f"{self.source}: {key!r} is {value!r}, not a whole number.") from None
+            raise messages.SHAPE_KEY_MALFORMED(
+                source=self.source, key=key, value=value, wanted="a whole number"
+            ) from None
         return check_dimension(self.source, key, number)
 
     def number(self, key: str, default: int | None = None) -> int:
         """Return a whole number of at least 1."""
         value = self.optional(key)
         value = default if value is None else value
-        if value is None or value < 1:
-            raise ShapeError(
-                f"{self.source}: {key!r} is {value}, but the model's shape needs it."
-                " Fix: give model_config=PATH/config.json or model=NAME"
-            )
+        if value is None:
+            raise messages.SHAPE_KEY_MISSING(source=self.source, keys=repr(key))
+        if value < 1:
+            raise messages.SHAPE_KEY_TOO_SMALL(source=self.source, key=key, value=value)
         return value
 
     def flag(self, key: str, *, default: bool) -> bool:
         """Return a boolean, in Python's or JSON's spelling."""
         value = self.get(key)
         if value not in (None, "True", "False", "true", "false"):
-            raise ShapeError(f"{self.source}: {key!r} is {value!r}, neither True nor False.")
+            raise messages.SHAPE_KEY_MALFORMED(
+                source=self.source, key=key, value=value, wanted="True or False"
+            )
         return default if value is None else value in ("True", "true")
 
 
@@ -86,19 +89,15 @@ def from_megatron(arguments: Mapping[str, str], vocab_size: int | None = None) -
     check_arguments(arguments)
     for key, absent in MEGATRON_SUPPORTED_VALUES.items():
         if (value := printed.get(key)) is not None and re.match(absent, value) is None:
-            raise ShapeError(
-                f"{printed.source}: {key} {value!r} is unknown. "
-                "Fix: give model_config=PATH/config.json"
-            )
+            raise messages.UNCOVERED_ARGUMENT(source=printed.source, key=key, value=value)
     hidden, count = printed.number("hidden_size"), printed.number("num_layers")
     vocabulary = vocab_size if vocab_size is not None else printed.optional("vocab_size")
     if vocabulary is None:
-        raise ShapeError(
-            "The arguments header has no vocab_size, and the padded size is not the model's."
-            " Fix: give vocab_size=N, from ` > padded vocab (size: N)` in the same log"
-        )
+        raise messages.VOCABULARY_PADDED()  # noqa: RSE102 - a kind
     if vocabulary < 1:
-        raise ShapeError(f"The arguments header: 'vocab_size' must be 1 or more, not {vocabulary}.")
+        raise messages.SHAPE_KEY_TOO_SMALL(
+            source=printed.source, key="vocab_size", value=vocabulary
+        )
     rms = (printed.get("normalization") or "layernorm").lower() == "rmsnorm"
     return ModelShape(
         name=f"megatron-{count}x{hidden}",
@@ -180,16 +179,17 @@ def _megatron_experts(printed: PrintedArguments, count: int) -> list[int]:
     """
     value = printed.get("num_experts") or "1"
     if not re.fullmatch(r"\[?\s*\d+(\s*,\s*\d+)*\s*\]?", value):
-        raise ShapeError(f"{printed.source}: 'num_experts' is {value!r}, not like '[64]'.")
+        raise messages.SHAPE_KEY_MALFORMED(
+            source=printed.source, key="num_experts", value=value, wanted="like '[64]'"
+        )
     per_block = [int(number) for number in re.findall(r"\d+", value)]
     if per_block == [1]:
         return [1] * count
     interval = printed.number("expert_interval")
     blocks = per_block * (count // interval) if len(per_block) == 1 else per_block
     if len(blocks) != count // interval:
-        raise ShapeError(
-            f"{printed.source}: num_experts {value} does not fit {count} layers with an"
-            f" expert_interval of {interval}."
+        raise messages.EXPERTS_DO_NOT_FIT(
+            source=printed.source, experts=value, layers=count, interval=interval
         )
     layers = range(1, count + 1)
     return [1 if layer % interval else blocks[(layer - 1) // interval] for layer in layers]
@@ -198,10 +198,7 @@ def _megatron_experts(printed: PrintedArguments, count: int) -> list[int]:
 def _megatron_moe(printed: PrintedArguments, experts: int, ffn: FeedForward) -> MixtureOfExperts:
     kind = printed.get("mlp_type") or "standard"
     if kind != "standard":
-        raise ShapeError(
-            f"{printed.source}: the formula covers only 'standard' experts, not mlp_type {kind!r}."
-            " Fix: give model_config=PATH/config.json"
-        )
+        raise messages.UNCOVERED_ARGUMENT(source=printed.source, key="mlp_type", value=kind)
     return MixtureOfExperts(experts=experts, experts_per_token=printed.number("topk"), expert=ffn)
 
 
@@ -232,10 +229,7 @@ def from_torchtitan(flavour: str, model_args: Mapping[str, str] | None = None) -
         return _titan_llama4(flavour, printed)
     if "multiple_of" in model_args and "moe_args" not in model_args:
         return _titan_llama(flavour, printed)
-    raise ShapeError(
-        f"{printed.source} match no known Torchtitan architecture (llama, llama4, qwen3,"
-        " deepseek_v3, gpt_oss). Fix: give model_config=PATH/config.json"
-    )
+    raise messages.UNKNOWN_ARCHITECTURE(source=printed.source)
 
 
 def _titan_shape(
@@ -253,11 +247,11 @@ def _titan_shape(
 def _titan_llama(name: str, printed: PrintedArguments) -> ModelShape:
     dim = printed.number("dim")
     if printed.flag("moe_enabled", default=False):
-        raise ShapeError(
-            f"{printed.source}: moe_enabled=True needs llama4's interleave_moe_layer_step."
-        )
-    if (printed.get("norm_type") or "rmsnorm").strip("'") not in ("rmsnorm", "fused_rmsnorm"):
-        raise ShapeError(f"{printed.source}: norm_type {printed.get('norm_type')} is not RMSNorm.")
+        key = "interleave_moe_layer_step"
+        raise messages.SHAPE_KEY_MISSING(source=printed.source, keys=repr(key))
+    norm = (printed.get("norm_type") or "rmsnorm").strip("'")
+    if norm not in ("rmsnorm", "fused_rmsnorm"):
+        raise messages.UNCOVERED_ARGUMENT(source=printed.source, key="norm_type", value=norm)
     layers = LayerGroup(
         count=printed.number("n_layers"),
         attention=_llama_attention(dim, printed),
@@ -299,10 +293,7 @@ def _llama4_blocks(printed: PrintedArguments) -> int:
     nope = printed.optional("every_n_layers_nope") or 0
     flex = printed.flag("use_flex_attn", default=False) or printed.get("attn_type") == "flex"
     if flex != bool(nope):
-        raise ShapeError(
-            f"{printed.source}: use_flex_attn is {flex} and every_n_layers_nope {nope or None}: "
-            "whether its layers attend inside blocks differs between versions"
-        )
+        raise messages.BLOCKS_UNCLEAR(source=printed.source, flex=flex, nope=nope or None)
     return nope
 
 
@@ -314,7 +305,9 @@ def _llama4_experts(dim: int, printed: PrintedArguments) -> MixtureOfExperts | N
     if not printed.flag("moe_enabled", default=True):
         return None
     if not printed.flag("use_token_choice", default=True):
-        raise ShapeError(f"{printed.source}: experts that choose tokens are not in the formula.")
+        raise messages.UNCOVERED_ARGUMENT(
+            source=printed.source, key="use_token_choice", value=False
+        )
     top_k = printed.number("top_k")
     shared = printed.optional("num_shared_experts")
     if shared is None:
@@ -342,8 +335,11 @@ def _llama_ffn_width(dim: int, printed: PrintedArguments, shares: int = 1) -> in
         try:
             width = int(float(multiplier) * width)
         except (ValueError, OverflowError):
-            raise ShapeError(
-                f"{printed.source}: ffn_dim_multiplier is {multiplier!r}, not a number."
+            raise messages.SHAPE_KEY_MALFORMED(
+                source=printed.source,
+                key="ffn_dim_multiplier",
+                value=multiplier,
+                wanted="a number",
             ) from None
         width = check_dimension(printed.source, "ffn_dim_multiplier", width)
     multiple = printed.number("multiple_of")

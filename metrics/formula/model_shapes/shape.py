@@ -7,15 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from fairmfu.ingest.core.errors import FairmfuError
-
-
-class ShapeError(FairmfuError, ValueError):
-    """Configuration without a usable shape."""
-
-
-class ImpossibleShapeError(ShapeError):
-    """Configuration with an impossible dimension: a damaged configuration."""
+from .. import messages
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,11 +65,9 @@ class Attention:
         widths = {"key and value heads": self.kv_heads, "head width": self.qk_head_dim}
         for name, size in (lengths | widths | {"width of a value": self.v_head_dim}).items():
             if size is not None and size < 1:
-                raise ImpossibleShapeError(f"Attention cannot have a {name} of {size:,}.")
+                raise messages.IMPOSSIBLE_ATTENTION_SIZE(name=name, size=size)
         if self.heads < 1 or self.heads % self.kv_heads:
-            raise ImpossibleShapeError(
-                f"{self.heads:,} query heads cannot share {self.kv_heads:,} key and value heads."
-            )
+            raise messages.HEADS_INDIVISIBLE(heads=self.heads, kv_heads=self.kv_heads)
 
     def weights(self, hidden: int) -> tuple[Weight, ...]:
         """Return the weight matrices of a layer with inputs of width `hidden`."""
@@ -252,8 +242,8 @@ class MixtureOfExperts:
 
     def __post_init__(self) -> None:
         if self.experts_per_token > self.experts:
-            raise ShapeError(
-                f"A token cannot pass {self.experts_per_token:,} of {self.experts:,} experts."
+            raise messages.TOO_FEW_EXPERTS(
+                experts_per_token=self.experts_per_token, experts=self.experts
             )
 
     def weights(self, hidden: int) -> Iterator[Weight]:
@@ -286,7 +276,7 @@ class LayerGroup:
 
     def __post_init__(self) -> None:
         if self.ffn is None and self.moe is None:
-            raise ShapeError("A layer needs a feed-forward block: give ffn, moe or both.")
+            raise messages.NO_FEED_FORWARD()  # noqa: RSE102 - a kind
 
     def weights(self, hidden: int) -> Iterator[Weight]:
         """Yield the weight matrices of one of the layers."""
@@ -413,10 +403,7 @@ class ModelShape:
         if tuple(targets) != ("every-linear",):
             return targeted_weights(every, targets, self.name)
         if any(group.moe for group in self.layers):
-            raise ShapeError(
-                f"{self.name} has experts, and it is unknown whether LoRA trains them. "
-                "Fix: give lora_targets."
-            )
+            raise messages.LORA_EXPERTS_UNKNOWN(model=self.name)
         return tuple(every)
 
     def blocks(self) -> Iterator[tuple[int, LayerGroup]]:
@@ -487,9 +474,8 @@ def targeted_weights(
     for target in targets:
         meant = {target} if target in present else set(_WEIGHT_NAMES.get(target, (target,)))
         if present.isdisjoint(meant):
-            raise ShapeError(
-                f"{model} has no projection {target!r} for LoRA to adapt. It has"
-                f" {', '.join(sorted(present))}. Fix: correct lora_targets."
+            raise messages.UNKNOWN_LORA_TARGET(
+                model=model, target=target, names=", ".join(sorted(present))
             )
         wanted |= meant
     return tuple((count, weight) for count, weight in weights if weight.name in wanted)
@@ -506,10 +492,8 @@ def with_params_total(shape: ModelShape, params_total: int) -> ModelShape:
     per_word = (shape.embedding_size or shape.hidden_size) * (1 if shape.tied_embeddings else 2)
     words, rest = divmod(params_total - shape.params_total, per_word)
     if rest or shape.vocab_size + words < 1:
-        raise ShapeError(
-            f"{shape.name} is not the model of this run: it has {shape.params_total:,} parameters,"
-            f" and no vocabulary makes them {params_total:,}. Fix: give"
-            " model_config=PATH/config.json"
+        raise messages.OTHER_PARAMETER_COUNT(
+            model=shape.name, own=shape.params_total, logged=params_total, alike=""
         )
     return replace(shape, vocab_size=shape.vocab_size + words)
 
@@ -544,10 +528,7 @@ def head_width(hidden: int, heads: int) -> int:
     Raises ShapeError where the hidden size is no multiple of the heads.
     """
     if hidden % heads:
-        raise ShapeError(
-            f"{heads:,} attention heads cannot share a hidden size of {hidden:,}: one number is "
-            "wrong, or head_dim is missing."
-        )
+        raise messages.HIDDEN_SIZE_INDIVISIBLE(heads=heads, hidden=hidden)
     return hidden // heads
 
 
@@ -573,7 +554,5 @@ def check_dimension(source: str, key: str, value: int) -> int:
     """
     most = _MOST_LAYERS if key in _LAYERS else _LARGEST
     if not 0 <= value <= most:
-        raise ImpossibleShapeError(
-            f"{source}: {key!r} is {value}, and no model has less than 0 or more than {most:,}."
-        )
+        raise messages.IMPOSSIBLE_DIMENSION(source=source, key=key, value=value, most=most)
     return value

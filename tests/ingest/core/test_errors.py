@@ -17,13 +17,13 @@ DENIED = os.strerror(errno.EACCES)
 @pytest.mark.parametrize(
     ("error", "why", "todo"),
     [
-        (OSError(errno.ENOSPC, NO_ROOM), FULL, "Free some space"),
-        (RuntimeError(f"IO Error: could not write: {NO_ROOM}"), FULL, "Free some space"),
-        (OSError(errno.EACCES, DENIED), f"cannot be written to ({DENIED})", "Give another --out"),
+        (OSError(errno.ENOSPC, NO_ROOM), FULL, "free some space"),
+        (RuntimeError(f"IO Error: could not write: {NO_ROOM}"), FULL, "free some space"),
+        (OSError(errno.EACCES, DENIED), f"cannot be written to ({DENIED})", "give another --out"),
         (OSError(errno.EIO, "bad sector"), "cannot be written to (bad sector)", "check the disk"),
         (OSError("no words of a number"), "cannot be written to (no words of a number)", "again"),
-        (RuntimeError("first\nsecond line"), "cannot be written to (first)", "Run it again"),
-        (RuntimeError(), "cannot be written to (RuntimeError)", "Run it again"),
+        (RuntimeError("first\nsecond line"), "cannot be written to (first)", "run it again"),
+        (RuntimeError(), "cannot be written to (RuntimeError)", "run it again"),
     ],
 )
 def test_a_failed_write_is_told_in_the_words_of_the_error(
@@ -37,7 +37,7 @@ def test_a_failed_write_is_told_in_the_words_of_the_error(
 @pytest.mark.parametrize(
     ("error", "told"),
     [
-        (PermissionError(errno.EACCES, DENIED), f"{DENIED}. Get read permission; "),
+        (PermissionError(errno.EACCES, DENIED), f"{DENIED}. Fix: get read permission; "),
         (PermissionError(errno.EACCES, "the store says no"), "the store says no."),
         (OSError(errno.EIO, "bad sector"), "bad sector."),
         (OSError("gone"), "gone."),

@@ -126,7 +126,7 @@ def test_an_extension_is_meant_by_the_name_of_what_it_extends(folder: Path) -> N
 def test_a_name_that_is_none_is_told_with_the_nearest(tmp_path: Path) -> None:
     with pytest.raises(FormatFileError, match=r"'torchtitn'. Did you mean torchtitan") as error:
         FormatCatalog().tried(["torchtitn"])
-    assert "or give the path of a TOML file" in str(error.value)
+    assert "or the path of a TOML file" in str(error.value)
     with pytest.raises(FormatFileError, match=r"'xyz'. Known: torchtitan, "):
         FormatCatalog().tried(["xyz"])
     with pytest.raises(FormatFileError, match=r"none\.toml"):

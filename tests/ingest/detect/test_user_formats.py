@@ -430,7 +430,7 @@ def test_a_named_format_that_is_not_in_the_file_is_not_replaced(log: Path, tmp_p
     assert result.exit_code == 1
     assert "unknown format" in result.stderr
     wrong = run("ingest", log, "--store", tmp_path / "s", "--log-format", "torchtita")
-    assert "no format is called 'torchtita'. Did you mean torchtitan" in wrong.stderr
+    assert "No format is called 'torchtita'. Did you mean torchtitan" in wrong.stderr
 
 
 def test_lines_that_look_like_steps_are_shown_with_how_far_they_are_understood(

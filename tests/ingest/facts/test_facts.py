@@ -158,7 +158,7 @@ def test_flags_are_facts() -> None:
         ("gpu=8", "--set: no fact is called 'gpu'. Did you mean gpus"),
         ("seqlen=8", "Did you mean seq_len"),
         ("xyzzy=8", "--set: no fact is called 'xyzzy'.$"),
-        ("gpus", "--set gpus: write NAME=VALUE"),
+        ("gpus", "--set gpus gives no value. Fix: write NAME=VALUE"),
         ("gpus=many", "gpus='many' is not a number .accelerators."),
         ("gpus=", "gpus='' is not a number"),
         ("model=", "--set: model has no value"),
@@ -471,6 +471,7 @@ def test_files_that_give_facts_to_a_whole_folder_are_named(logs: Path) -> None:
     wandb.parent.mkdir(parents=True)
     wandb.touch()
     every = {"facts.toml", "config.json", "ds_config.json", "config.yaml", "job.toml"}
+    every.add("wandb-metadata.json")
     assert {p.name for p in shared_fact_files(logs, None) if p.parent == logs} == every
     assert wandb in shared_fact_files(logs, None)
     assert shared_fact_files(logs, ["facts.toml", "run.log"]) == [logs / "facts.toml"]

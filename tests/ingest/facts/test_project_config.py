@@ -14,13 +14,12 @@ from hypothesis import strategies as st
 
 from fairmfu.ingest.core.errors import ConfigError
 from fairmfu.ingest.facts import project_config as config_module
+from fairmfu.ingest.facts.config_file import CONFIG_VARIABLE, find_config
 from fairmfu.ingest.facts.facts import facts_from_flags
 from fairmfu.ingest.facts.project_config import (
-    CONFIG_VARIABLE,
     PathFacts,
     ProjectConfig,
     SeriesConfig,
-    find_config,
     load_config,
 )
 from fairmfu.ingest.pipeline.ingest_run import Outcome
@@ -143,7 +142,7 @@ def test_it_is_found(write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPat
 def test_one_that_the_environment_names_must_be_there(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(CONFIG_VARIABLE, "/nowhere/fairmfu.toml")
     message = (
-        "FAIRMFU_CONFIG=/nowhere/fairmfu.toml: no such file. Create it, or unset the variable."
+        "FAIRMFU_CONFIG=/nowhere/fairmfu.toml: no such file. Fix: create it, or unset the variable"
     )
     with pytest.raises(ConfigError, match=f"^{re.escape(message)}$"):
         find_config()
@@ -240,7 +239,7 @@ def test_a_price_that_is_none_is_said_with_the_rest(write: Write) -> None:
         load_config(path, parse_price=price)
     assert str(caught.value).splitlines() == [
         f"{path}: 2 problems:",
-        "  price: '2 for 3' is not a price per GPU-hour; write 2.50 or '2.50 EUR'.",
+        "  price: '2 for 3' is not a price per GPU-hour. Fix: write 2.50 or '2.50 EUR'",
         "  keep: is 0: write a whole number of reports, for example 400.",
     ]
 

@@ -103,5 +103,5 @@ def test_the_pace_over_steps_has_what_the_rate_of_the_run_is_of() -> None:
 def test_a_notebook_shows_sentences_and_tables_of_a_comparison() -> None:
     found = compare(analyse(read_logs(SYNTHETIC)))
     shown = found._repr_markdown_()
-    assert shown.startswith(found.sentences[0])
+    assert shown.startswith(f"### {found.sentences[0].partition(': ')[0]}\n\nAll 5 runs are")
     assert "| run" in shown

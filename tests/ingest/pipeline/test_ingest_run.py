@@ -164,7 +164,7 @@ def test_the_command_counts_them_and_says_nothing_of_each(log: Path, store: Stor
         assert result.exit_code == 0
         said.append(result.stderr)
     assert said[0].splitlines() == [
-        f"{log}: torchtitan, 3 step lines, 0 other lines",
+        f"{log}: torchtitan, 3 step lines, 0 other lines; run {log.stem}",
         f"{log.with_name('notes.txt')}: skipped: unknown format.",
         "1 read, 1 skipped",
     ]
@@ -855,7 +855,7 @@ def test_a_folder_that_cannot_be_listed_is_told(
         return scan(path)
 
     monkeypatch.setattr(os, "scandir", refuse)
-    why = "Permission denied. Get read permission; ls -ld shows the owner."
+    why = "Permission denied. Fix: get read permission; ls -ld shows the owner"
     assert said(ingest(log.parent)) == [*READ, ("failed", f"{closed}: cannot be read: {why}")]
 
 

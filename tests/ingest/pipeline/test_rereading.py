@@ -208,7 +208,7 @@ def test_commands_say_which_runs_it_is_of_and_what_to_do(before: Path, store: St
     told = "a: Not ranked: an earlier fairmfu read this log, and its parsing has changed since: "
     shown = " ".join(fairmfu("runs", "--store", store.path).stderr.split())
     assert told in shown
-    assert "Fix: fairmfu ingest --again" in shown
+    assert f"Fix: fairmfu ingest --store {store.path} --again" in shown
     found = fairmfu("doctor", "--store", store.path)
     assert f"Note: {before}: read by an earlier fairmfu" in found.stdout
     assert (found.exit_code, "no problems found" in found.stdout) == (0, True)

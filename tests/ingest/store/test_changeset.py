@@ -250,7 +250,7 @@ def test_a_run_keeps_its_id_while_its_file_grows() -> None:
 
 
 def test_two_runs_of_one_id_in_one_file_are_refused() -> None:
-    with pytest.raises(StoreError, match="Ingest one into another --store"):
+    with pytest.raises(StoreError, match="ingest one into another --store"):
         changed([], read("a", "s1", (RUN, RUN, RUN, RUN)))
 
 

@@ -480,7 +480,7 @@ def test_a_part_that_may_not_be_read_is_said_in_one_line(
     assert done.exit_code == 1
     assert done.stderr.startswith(f"Error: {full.path}/parts/")
     assert done.stderr.endswith(
-        ".parquet: Permission denied. Get read permission; ls -ld shows the owner.\n"
+        ".parquet: Permission denied. Fix: get read permission; ls -ld shows the owner\n"
     )
 
 

@@ -257,7 +257,7 @@ def order(store: Path, **changes: Any) -> ray_engine.RayJob:
 def test_another_version_on_a_node_ends_the_command(tmp_path: Path) -> None:
     found = ray_engine._read(order(tmp_path, program="0.0.7"), [(SAMPLES[0], ())])
     assert isinstance(found, ClusterError)
-    assert "the driver 0.0.7. Install the same version on all nodes." in str(found)
+    assert "the driver 0.0.7. Fix: install the same version on all nodes" in str(found)
 
 
 def test_a_log_that_a_node_does_not_see_is_told(tmp_path: Path) -> None:

@@ -19,9 +19,15 @@ from fairmfu.metrics.compare.repeated_runs import (
 
 def run(tgs: float, half: float | None = 0.01, **changes: Any) -> Any:
     """A row of one setup; `half`: of its own interval on the log scale."""
-    row: dict[str, Any] = {"tgs": tgs, "setup": "A", "chain": f"run of {tgs}", "mfu": tgs / 15_000}
+    row: dict[str, Any] = {
+        "tgs": tgs,
+        "ranked_rate": tgs,
+        "setup": "A",
+        "chain": f"run of {tgs}",
+        "mfu": tgs / 15_000,
+    }
     low, high = (None, None) if half is None else (tgs * math.exp(-half), tgs * math.exp(half))
-    return row | {"tgs_low": low, "tgs_high": high, "no_interval": None} | changes
+    return row | {"ranked_low": low, "ranked_high": high, "no_interval": None} | changes
 
 
 def test_letters_go_on_behind_z() -> None:
@@ -51,20 +57,20 @@ def test_a_ratio_whose_interval_holds_one_is_a_tie(
 
 def test_three_starts_are_one_side_and_two_are_two() -> None:
     of_two = comparison_sides([run(6000.0), run(6100.0)])
-    assert [(side.tgs, side.repeats, side.has_run_interval) for side in of_two] == [
+    assert [(side.rate, side.repeats, side.has_run_interval) for side in of_two] == [
         (6100.0, 2, False),
         (6000.0, 2, False),
     ]
     (side,) = comparison_sides([run(6000.0), run(6100.0), run(5900.0)])
     assert (side.repeats, side.has_run_interval) == (3, True)
-    assert side.tgs == pytest.approx((6000 * 6100 * 5900) ** (1 / 3))
+    assert side.rate == pytest.approx((6000 * 6100 * 5900) ** (1 / 3))
     assert [row["tgs"] for row in side.rows] == [6100.0, 6000.0, 5900.0]
     # On the log scale, Student's t of two degrees of freedom: 4.3027 x s / sqrt(3).
     logs = [math.log(x) for x in (6000, 6100, 5900)]
     mean = sum(logs) / 3
     s = math.sqrt(sum((x - mean) ** 2 for x in logs) / 2)
     assert side.estimate is not None
-    assert math.log(side.estimate.high / side.tgs) == pytest.approx(4.30265 * s / math.sqrt(3))
+    assert math.log(side.estimate.high / side.rate) == pytest.approx(4.30265 * s / math.sqrt(3))
 
 
 def test_launches_of_one_start_count_once() -> None:
@@ -73,12 +79,12 @@ def test_launches_of_one_start_count_once() -> None:
     (side,) = comparison_sides([*resumed, run(6000.0), run(6100.0)])
     assert side.repeats == 3
     first = math.exp(sum(math.log(5000 + i) for i in range(4)) / 4)
-    assert side.tgs == pytest.approx((first * 6000 * 6100) ** (1 / 3))
+    assert side.rate == pytest.approx((first * 6000 * 6100) ** (1 / 3))
 
 
 def test_the_mfu_of_a_side_is_at_its_rate() -> None:
     (side,) = comparison_sides([run(6000.0), run(6100.0), run(5900.0)])
-    assert side.mfu == pytest.approx(side.tgs / 15_000)
+    assert side.mfu == pytest.approx(side.rate / 15_000)
     (side,) = comparison_sides([run(6000.0), run(6100.0, mfu=None), run(5900.0)])
     assert side.mfu is None
 

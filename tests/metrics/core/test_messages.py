@@ -21,13 +21,13 @@ from fairmfu.metrics.core.messages import (
 from tests.support.each_case import each_case
 from tests.support.folders import ROOT
 from tests.support.source_tree import MODULES, PACKAGES, module_name
-from tests.tools.reference import message_kinds, named_kinds
+from tests.tools.reference import message_kinds, named_message_kinds
 
 KINDS = message_kinds()
 
 
 def test_an_identifier_is_of_one_kind() -> None:
-    every = {id(kind): kind.identifier for _, kind in named_kinds("metrics", MessageKind)}
+    every = {id(kind): kind.identifier for _, kind in named_message_kinds()}
     counts = Counter(every.values())
     assert [name for name, count in counts.items() if count > 1] == []
 
@@ -43,7 +43,7 @@ def used() -> set[str]:
 def names() -> dict[int, set[str]]:
     """Names of kinds in the code, by the kind's id."""
     found: dict[int, set[str]] = {}
-    for name, kind in named_kinds("metrics", MessageKind):
+    for name, kind in named_message_kinds():
         found.setdefault(id(kind), set()).add(name)
     return found
 

@@ -35,15 +35,19 @@ String: model accelerator device
 Int64: gpus seq_len global_batch_size micro_batch_size gradient_accumulation replicas
 Int64: replica_groups tensor_parallel pipeline_parallel context_parallel expert_parallel
 Int64: zero_stage
-String: compile torch packed attention quantization
+String: compile torch cuda nccl driver commit packed attention quantization
 List(String): inferred
 String: precision recompute trainable step_unit
 Boolean: rate_excludes_data
 Int64: steps
 Float64: tokens_per_second tgs tgs_low tgs_high tgs_slots tgs_median tgs_p5 tgs_p95 tgs_mad
-Float64: tgs_trimmed tgs_end_to_end
+Float64: tgs_trimmed tgs_with_spikes tgs_without_spikes tgs_end_to_end
 Float64: seconds_per_step seconds_per_step_low seconds_per_step_high samples_per_second
-Float64: tokens_per_update peak_memory_bytes mfu mfu_full_attention mfu_conservative mfu_bf16
+Float64: samples_per_update tokens_per_update peak_memory_bytes memory_slope
+List(MemoryChange): memory_changes
+Float64: startup_s memory_growth
+List(LossAtCount): losses
+Float64: mfu mfu_full_attention mfu_conservative mfu_bf16
 Float64: mfu_bf16_full_attention hfu_low hfu_high implied
 Int64: params_total
 String: work attention_pattern
@@ -60,6 +64,7 @@ String: no_interval
 Int64: steady_from
 Float64: wall_s
 List(TimeLost): time_lost
+List(SlowStep): slowest_steps
 List(SpeedLevel): levels
 Float64: drift drift_low drift_high
 List(PauseLevel): pauses
@@ -103,9 +108,13 @@ SUMMARY_COLUMNS = """
 String: run_id
 Int64: steps first_step last_step
 Float64: tgs tgs_low tgs_high tgs_slots tgs_median tgs_p5 tgs_p95 tgs_mad tgs_trimmed
-Float64: tgs_end_to_end
+Float64: tgs_with_spikes tgs_without_spikes tgs_end_to_end
 Float64: seconds_per_step seconds_per_step_low seconds_per_step_high samples_per_second
-Float64: tokens_per_update peak_memory_bytes tokens_per_second tokens_per_gpu_step
+Float64: samples_per_update tokens_per_update peak_memory_bytes memory_slope
+List(MemoryChange): memory_changes
+Float64: startup_s memory_growth
+List(LossAtCount): losses
+Float64: tokens_per_second tokens_per_gpu_step
 String: token_basis time_basis end_to_end_basis
 Float64: excluded_share
 List(String): excluded_causes
@@ -116,6 +125,7 @@ String: no_interval
 Int64: steady_from
 Float64: wall_s
 List(TimeLost): time_lost
+List(SlowStep): slowest_steps
 List(SpeedLevel): levels
 Float64: drift drift_low drift_high
 List(PauseLevel): pauses
@@ -137,9 +147,10 @@ Int64: rank
 String: run_id name framework setup
 Int64: repeats
 String: chain
-Float64: tgs tgs_low tgs_high
-String: no_interval
-Float64: relative_tgs relative_low relative_high smallest_difference
+Float64: tgs tgs_low tgs_high ranked_rate ranked_low ranked_high
+String: ranked_unit no_interval
+Float64: relative_tgs relative_low relative_high seconds_per_step samples_per_second
+Float64: samples_per_update tokens_per_update peak_memory_bytes smallest_difference
 Boolean: tied_with_best
 Float64: tgs_end_to_end mfu mfu_full_attention logged_tgs logged_tflops logged_mfu
 Int64: logged_rank
@@ -234,10 +245,20 @@ DTYPES = {
             | {"phases": pl.List(pl.Struct({"phase": pl.String, "seconds": pl.Float64}))}
         )
     ),
+    "List(LossAtCount)": pl.List(
+        pl.Struct({"unit": pl.String, "count": pl.Int64, "loss": pl.Float64})
+    ),
     "List(PauseLevel)": pl.List(
         pl.Struct(
             dict.fromkeys(("from_step", "to_step"), pl.Int64)
             | dict.fromkeys(("seconds_per_step", "share"), pl.Float64)
+        )
+    ),
+    "List(MemoryChange)": pl.List(
+        pl.Struct(
+            {"kind": pl.String}
+            | dict.fromkeys(("from_step", "to_step"), pl.Int64)
+            | dict.fromkeys(("bytes_before", "bytes_after"), pl.Float64)
         )
     ),
     "List(SlowRanks)": pl.List(
@@ -246,6 +267,13 @@ DTYPES = {
             | dict.fromkeys(("shared", "lasting"), pl.Boolean)
             | {"steps": pl.Int64, "first_steps": pl.List(pl.Int64)}
             | dict.fromkeys(("seconds", "longest_s", "gpu_hours_lost", "share"), pl.Float64)
+        )
+    ),
+    "List(SlowStep)": pl.List(
+        pl.Struct(
+            dict.fromkeys(("from_step", "to_step"), pl.Int64)
+            | dict.fromkeys(("seconds", "lost_s"), pl.Float64)
+            | {"cause": pl.String}
         )
     ),
     "List(TimeLost)": pl.List(

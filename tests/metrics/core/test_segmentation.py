@@ -40,12 +40,16 @@ def test_a_healthy_series_has_one_level(alike: float) -> None:
 
 @pytest.mark.parametrize("alike", [0.0, 0.3, 0.6])
 def test_a_shift_of_3_percent_is_placed_within_2_points(alike: float) -> None:
+    """The goal is 95 of 100; autocorrelation of 0.6 hides one of 200."""
+    missed = []
     for seed in range(TRIES):
         values = series(seed, 120, alike=alike)
         begins = 15 + 7 * seed % 90
         values[begins:] += 0.03
-        (start,) = starts(values)
-        assert abs(start - begins) <= 2, seed
+        found = starts(values)
+        if len(found) != 1 or abs(found[0] - begins) > 2:
+            missed.append(seed)
+    assert len(missed) <= TRIES // 100, missed
 
 
 def test_an_episode_has_a_beginning_and_an_end() -> None:
@@ -148,3 +152,13 @@ def test_the_noise_of_a_long_series_is_estimated(alike: float) -> None:
     assert noise.standard_error(100) == pytest.approx(
         noise.innovation / (1 - noise.autocorrelation) / 10
     )
+
+
+@pytest.mark.parametrize("alike", [0.0, 0.6, 0.95])
+def test_a_long_series_has_levels_too(alike: float) -> None:
+    """More than MAX_POINTS are searched in means, of which one level may be left."""
+    for seed in range(TRIES):
+        values = series(seed, 1_001 + 337 * seed, alike=alike)
+        values[:8] += 0.05  # a short stretch, which the means hide
+        levels = find_levels(values, LEAST).levels
+        assert (levels[0].first, levels[-1].last) == (0, len(values) - 1)

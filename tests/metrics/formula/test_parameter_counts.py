@@ -21,6 +21,7 @@ from fairmfu.metrics.formula.parameter_counts import (
     uncounted,
 )
 from tests.support.each_case import each_case
+from tests.support.error_kinds import of_kind
 
 DELTA = from_hugging_face(
     {
@@ -183,5 +184,5 @@ def test_the_state_of_linear_attention_does_not_grow() -> None:
 
 
 def test_a_cache_of_nothing_is_an_error() -> None:
-    with pytest.raises(ValueError, match="holds bytes"):
+    with pytest.raises(ValueError, check=of_kind("impossible-value-size")):
         kv_cache_bytes_per_token(DELTA, bytes_per_value=0)

@@ -12,11 +12,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fairmfu.metrics.core.messages import as_sentence
 from fairmfu.metrics.core.run_arrays import RunArrays
 from fairmfu.metrics.throughput.outlier_warnings import (
-    counted_outliers_warning,
+    find_spikes,
     late_start_warning,
-    unlogged_work_warning,
+    spike_columns,
+    spikes_warning,
 )
 from fairmfu.metrics.throughput.unlogged_work import LOWER_LEVEL_QUANTILE, upper_level
 from fairmfu.metrics.throughput.windows import steady_windows
@@ -67,7 +69,10 @@ def windows(
 
 
 def unlogged(run: RunArrays) -> str | None:
-    return unlogged_work_warning(run, steady_windows(run, "elapsed"), "elapsed")
+    spikes = find_spikes(run, steady_windows(run, "elapsed"), "elapsed")
+    assert spikes is None or not spikes.counted
+    told = spikes_warning(spikes)
+    return None if told is None else as_sentence(told)
 
 
 def late(run: RunArrays) -> str | None:
@@ -75,11 +80,14 @@ def late(run: RunArrays) -> str | None:
 
 
 def counted(run: RunArrays, evidence: str = "elapsed") -> str | None:
-    return counted_outliers_warning(run, steady_windows(run, evidence), evidence)
+    spikes = find_spikes(run, steady_windows(run, evidence), evidence)
+    assert spikes is None or spikes.counted
+    told = spikes_warning(spikes)
+    return None if told is None else as_sentence(told)
 
 
 LEFT_OUT = "TGS leaves out "
-PROBABLY = "probably unlogged evaluations or checkpoints. Fix: "
+PROBABLY = "probably unlogged evaluations or checkpoints. With them, TGS is {}. Fix: "
 PROBABLY += "if you filtered the log, ingest the original"
 
 
@@ -87,14 +95,16 @@ def test_windows_left_out_are_counted_beside_those_that_stay() -> None:
     """Two of 30 s beside nine of 10 s: 60 s of 150 s; the start is neither."""
     told = unlogged(windows([99, 10, 10, 30, *[10] * 5, 30, 10, 10], unlogged=(3, 9)))
     assert (
-        told == f"{LEFT_OUT}2 of 11 windows (3x as slow as the rest, 40.0% of the time), {PROBABLY}"
+        told == f"{LEFT_OUT}2 of 11 windows (3x as slow as the rest, 40.0% of the time), "
+        f"{PROBABLY.format('7.33 (-26.7%)')}"
     )
 
 
 def test_one_window_left_out_is_one() -> None:
     told = unlogged(windows([99, 10, 10, 50, 10, 10], unlogged=(3,)))
     assert (
-        told == f"{LEFT_OUT}1 of 5 windows (5x as slow as the rest, 55.6% of the time), {PROBABLY}"
+        told == f"{LEFT_OUT}1 of 5 windows (5x as slow as the rest, 55.6% of the time), "
+        f"{PROBABLY.format('5.56 (-44.4%)')}"
     )
 
 
@@ -108,7 +118,7 @@ def test_windows_left_out_on_a_period_say_it() -> None:
 
 
 def test_nothing_left_out_is_no_sentence() -> None:
-    assert unlogged(windows([99, 10, 10, 50, 10])) is None
+    assert counted(windows([99, 10, 10, 10, 10])) is None
     assert late(windows([99, 10, 10, 50, 10])) is None
 
 
@@ -168,8 +178,8 @@ def test_a_window_that_counts_says_what_it_costs() -> None:
     told = counted(windows([99, *[10] * 4, 30, *[10] * 5], stalled=(5,)))
     assert told == (
         "Slow windows lower TGS by 16.7%: 1 of 10 windows (3x as slow as the rest, 25.0% of the "
-        "time). They are stalls, or work without a log line. Fix: if you filtered the log, ingest "
-        "the original"
+        "time). They are stalls, or work without a log line. Without them, TGS is 10. Fix: if you "
+        "filtered the log, ingest the original"
     )
     told = counted(windows([99, *[10] * 4, 30, 30, *[10] * 4], stalled=(5, 6)))
     assert told is not None
@@ -264,6 +274,40 @@ def test_tgs_without_the_told_windows_is_higher_by_the_share_told(
     assert text is not None
     (said,) = re.findall(r"^Slow windows lower TGS by ([\d.]+)%", text)
     assert float(said) == pytest.approx(100 * lower, abs=0.0501)  # 18.75 % is 18.7 or 18.8
+
+
+@pytest.mark.parametrize(
+    ("seconds", "marks", "effect"),
+    [
+        ([99, *[10] * 9, 50], {"unlogged": (10,)}, "unranked"),
+        ([99, *[10] * 700, 50], {"unlogged": (701,)}, "doubt"),  # 0.6 % of TGS
+        ([99, *[10] * 9, 31], {"stalled": (10,)}, "unranked"),
+        ([99, *[10] * 9, 29], {"stalled": (10,)}, "doubt"),  # less than three times the others
+        ([99, *[10] * 700, 50], {"stalled": (701,)}, None),
+    ],
+)
+def test_a_large_effect_of_an_unknown_cause_costs_the_rank(
+    seconds: list[float], marks: dict[str, tuple[int, ...]], effect: str | None
+) -> None:
+    run = windows(seconds, **marks)
+    spikes = find_spikes(run, steady_windows(run, "elapsed"), "elapsed")
+    told = spikes_warning(spikes)
+    assert (None if told is None else told.effect) == effect
+
+
+@settings(max_examples=30)
+@given(st.integers(1, 3), st.floats(3.2, 50), st.sampled_from(["unlogged", "stalled"]))
+def test_tgs_with_and_without_slow_windows_is_of_all_windows_and_of_the_others(
+    number: int, times: float, mark: str
+) -> None:
+    """The same two figures, whether TGS leaves the windows out or not."""
+    seconds = [99, *[10] * 30, *[10 * times] * number]
+    at = tuple(range(31, 31 + number))
+    run = windows(seconds, **{mark: at})
+    rates = spike_columns(find_spikes(run, steady_windows(run, "elapsed"), "elapsed"))
+    assert rates["tgs_without_spikes"] == pytest.approx(10)
+    every = 10 * 10 * (30 + number) / (300 + 10 * times * number)
+    assert rates["tgs_with_spikes"] == pytest.approx(every)
 
 
 # -- work in so many windows that it is no exception ---------------------------------------------

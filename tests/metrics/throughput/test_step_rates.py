@@ -72,3 +72,27 @@ def test_samples_tokens_and_tgs_agree(batch: int, gpus: int, length: int, second
     assert row["samples_per_second"] * length == pytest.approx(tokens_per_second)
     assert row["tokens_per_update"] / row["seconds_per_step"] == pytest.approx(tokens_per_second)
     assert np.isfinite(row["tokens_per_update"])
+
+
+@settings(max_examples=60)
+@given(st.integers(1, 5000), st.floats(0.01, 500), st.integers(1, 4))
+def test_the_logged_rate_names_one_batch_or_none(batch: int, seconds: float, decimals: int) -> None:
+    """Rounded samples/s and step times never name a wrong batch."""
+    rows = []
+    for step in range(1, 13):
+        took = seconds * (1 + 0.001 * (step % 3))
+        rate = round(batch / took, decimals)
+        rows.append(
+            {"step": step, "elapsed_s": round(took, 3), "logged_samples_per_second": rate or None}
+        )
+    row = rates(steps(*rows), run(elapsed_covers="interval"), facts())
+    assert row["samples_per_update"] in (None, batch)
+
+
+def test_a_changing_rate_names_no_batch() -> None:
+    rows = (
+        {"step": at, "elapsed_s": 2.0, "logged_samples_per_second": 2.0 + at % 2}
+        for at in range(1, 13)
+    )
+    row = rates(steps(*rows), run(elapsed_covers="interval"), facts())
+    assert row["samples_per_update"] is None

@@ -63,7 +63,9 @@ def test_evaluations_on_a_period_are_left_out_and_told(more: float) -> None:
     clean = np.delete(pace, [0, *range(12, 120, 12)])
     assert row["tgs"] == pytest.approx(100 / clean.mean())
     (text,) = told(row)
-    assert text.startswith("TGS leaves out 9 of 119 windows every 120 steps (")
+    assert text.startswith("Not ranked: TGS leaves out 9 of 119 windows every 120 steps (")
+    assert row["tgs_without_spikes"] == row["tgs"]
+    assert row["tgs_with_spikes"] == pytest.approx(100 / with_work(pace, 12, 12, more)[1:].mean())
     assert messages.UNLOGGED_WORK.identifier in row["warning_kinds"]
     assert UNLOGGED_WORK in row["excluded_causes"]
     (cause,) = [x for x in row["time_lost"] if x["cause"].startswith("unexplained")]
@@ -86,7 +88,7 @@ def test_single_windows_far_above_all_others_are_left_out() -> None:
     pace[[20, 47]] = 12.0, 9.0
     row = logged(pace)
     assert row["tgs"] == pytest.approx(100 / np.delete(pace, [0, 20, 47]).mean())
-    assert told(row)[0].startswith("TGS leaves out 2 of 59 windows (")
+    assert told(row)[0].startswith("Not ranked: TGS leaves out 2 of 59 windows (")
 
 
 def test_end_to_end_holds_them_as_before() -> None:
@@ -134,7 +136,9 @@ def test_what_the_log_explains_stays_in() -> None:
     pace[[20, 40]], waits[[20, 40]] = 20.0, 19.0
     assert not told(logged(pace, data=waits))
     pace[30] = 20.0
-    assert told(logged(pace, data=waits))[0].startswith("TGS leaves out 1 of 59 windows (")
+    assert told(logged(pace, data=waits))[0].startswith(
+        "Not ranked: TGS leaves out 1 of 59 windows ("
+    )
 
 
 def test_slow_micro_steps_may_be_the_optimizer_s() -> None:

@@ -531,7 +531,7 @@ def test_a_name_that_is_not_known_leaves_the_model_to_a_config_beside_the_log() 
     broken["model_config"]["origin"] = "companion:config.json"
     unknown = score_utilization(broken, rate()).warnings[-1]
     assert unknown.kind == SHAPE_UNKNOWN.identifier
-    assert "The llama config lacks 'num_attention_heads'" in unknown
+    assert "The llama config: 'num_attention_heads' is missing" in unknown
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ import pytest
 import vl_convert
 
 from fairmfu.reports.charts import render, render_process
+from tests.support.error_kinds import of_kind
 from tests.support.folders import ROOT
 
 SPEC: dict[str, Any] = {
@@ -111,7 +112,7 @@ def test_a_process_that_ends_is_told_and_another_draws(*, awaited: bool) -> None
         render_process.draw_product("svg", SPEC)
     process().kill()
     process().wait()
-    with pytest.raises(render_process.DrawingEndedError, match="ended with status -9"):
+    with pytest.raises(render_process.DrawingEndedError, check=of_kind("drawing-ended", "-9")):
         render_process.draw_product("svg", SPEC)
     assert render_process.draw_product("svg", SPEC) == render.make_product("svg", SPEC)
 

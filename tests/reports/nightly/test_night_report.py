@@ -29,14 +29,12 @@ from fairmfu.reports.nightly.night_outputs import junit, markdown, summary, svg_
 from fairmfu.reports.nightly.night_report import (
     Night,
     build_digest,
-    difference_text,
     format_day,
     join_some,
     series_labels,
-    signed_percent,
 )
 from fairmfu.reports.page import html_document, html_templates
-from fairmfu.reports.text.tabular import markdown_text
+from fairmfu.reports.text.tabular import difference_text, markdown_text, signed_percent
 from tests.reports.page.test_html_report import EVIL, Page
 from tests.support.folders import ROOT
 from tests.support.packs import unpacked
@@ -61,8 +59,8 @@ from tests.support.told_nights import (
 
 SCHEMA = json.loads((ROOT / "docs" / "summary.schema.json").read_text(encoding="utf-8"))
 SLOWER = (
-    "torchtitan, llama3-8b, 8 x H100 SXM is 5.1 % slower (4.6 to 5.6) since 12 March; "
-    "changed at the same time: version 0.2.1 -> 0.2.2"
+    "torchtitan, llama3-8b, 8 x H100 SXM is 5.1 % slower (4.6 to 5.6) since 12 March. "
+    "Between: version 0.2.1 -> 0.2.2"
 )
 FAILED = {"path": "logs/cut.log.gz", "status": "failed", "message": "cut off after 3,200 lines"}
 HOSTILE = "a|b`c*d_e[f](http://g.h) @team www.i.j # \\| <b>k</b> \x00\x1b[31m\u202e\n- l"
@@ -409,7 +407,7 @@ def test_a_night_through_the_real_history_names_what_was_planted():
     said = first(night)
     assert said.startswith("1 regression tonight: torchtitan, llama3-8b is ")
     assert "slower" in said
-    assert said.endswith("changed at the same time: version 0.2.1 -> 0.2.2.")
+    assert said.endswith("Between: version 0.2.1 -> 0.2.2.")
     assert exit_code(night) == 3
     jsonschema.validate(summary(night), SCHEMA)
     assert said in plain(Page(night_page(night)).text)
@@ -687,6 +685,18 @@ def test_markdown_says_which_runs_stand_on_both_sides_and_how_to_compare_them():
     assert "fairmfu compare" not in markdown(quiet())
 
 
+def test_github_and_python_markdown_show_the_same_night():
+    python_markdown = pytest.importorskip("markdown").markdown
+    logs = [{"path": "a_b~c.log", "status": "failed", "message": "cut *off*"}]
+    night = regression(runs=[crashed()], sources=logs, notes=["a note"])
+    text = markdown(night)
+    shown = [Page(page) for page in (rendered(text), python_markdown(text))]
+    tags, others = (sorted(page.tags) for page in shown)
+    assert tags == others
+    assert tags.count("ul") >= 4
+    assert shown[0].text.split() == shown[1].text.split()
+
+
 def test_markdown_is_short_on_the_worst_of_nights():
     names = [(f, m, g) for g in (8, 64) for m in ("llama3-8b", "qwen3-32b") for f in "tdx"]
     bad = [a_series(*name, nights=60, steps=((30, 0.9), (1, 0.9)), baseline=0.8) for name in names]
@@ -695,7 +705,7 @@ def test_markdown_is_short_on_the_worst_of_nights():
     words = [f"note {n}" for n in range(30)]
     night = a_night(*bad, runs=runs, sources=logs, notes=words, comparison=words)
     text = markdown(night)
-    assert len(text.splitlines()) <= 42
+    assert len(text.splitlines()) <= 46
     assert "and 6 more in the report" in text  # one is the first sentence
     assert "and 28 more in the report" in text
 

@@ -197,10 +197,10 @@ class TestWhatSurroundsIt:
         shutil.rmtree(logs)
         found = nightly()
         assert found.exit_code == 1
-        assert f"none of the sources could be read. {logs}: no such file or folder" in found.stderr
+        assert f"None of the sources could be read. {logs}: no such file or folder" in found.stderr
         assert (tmp_path / "out" / "index.html").read_text() == good
         status = (tmp_path / "out" / "status.js").read_text()
-        assert "none of the sources could be read" in status
+        assert "None of the sources could be read" in status
         logs.mkdir()
         write_nights(logs, range(1, 2), Plan(seed=1))
         assert nightly().exit_code == 0
@@ -226,8 +226,8 @@ class TestWhatSurroundsIt:
             found = nightly()
         assert found.exit_code == 1
         assert (
-            "store: the disk is full. What was stored before is intact. Free some "
-            "space and run it again." in found.stderr
+            "store: the disk is full. What was stored before is intact. Fix: free some "
+            "space and run it again" in found.stderr
         )
         assert "the disk is full" in (tmp_path / "out" / "status.js").read_text()
         for name, frame in store.tables().items():
@@ -283,7 +283,7 @@ class TestWhatSurroundsIt:
         assert found.exit_code == 1
         assert (
             "store: cannot be written to (Read-only file system). What was stored before is "
-            "intact. Give another --store, or get write permission." in found.stderr
+            "intact. Fix: give another --store, or get write permission" in found.stderr
         )
 
     @pytest.mark.usefixtures("first_night")
@@ -297,7 +297,7 @@ class TestWhatSurroundsIt:
         holder = f"process {os.getpid()} ("
         waits, gives_up = [line for line in found.stderr.splitlines() if holder in line]
         assert waits.endswith("is writing there; waiting up to 0.2 s")
-        assert "did not end within 0.2 s. Wait for it to end" in gives_up
+        assert "did not end within 0.2 s. Fix: wait for it to end" in gives_up
 
     @pytest.mark.usefixtures("first_night")
     def test_a_reader_reads_while_a_night_writes(
@@ -451,7 +451,7 @@ class TestWhatSurroundsIt:
         taken = CliRunner().invoke(main, remove)
         assert (taken.exit_code, taken.stderr) == (0, "Removed 1 baseline\n")
         again = CliRunner().invoke(main, remove)
-        assert f"No baseline is called {name!r}. See: fairmfu baseline list" in again.stderr
+        assert f"No baseline is called {name!r}. Fix: see fairmfu baseline list" in again.stderr
         listed = CliRunner().invoke(main, ["baseline", "list", "--store", "store"])
         assert "No baseline is set" in listed.stderr
         assert not listed.stdout
@@ -534,7 +534,7 @@ class TestWhatSurroundsIt:
     @pytest.mark.parametrize(
         ("options", "words"),
         [
-            (["--threshold", "3"], "--threshold must be a fraction below 1, such as 0.03 or 3%."),
+            (["--threshold", "3"], "--threshold must be a fraction below 1. Fix: write 0.03"),
             (["--series-by", "model,gpu"], "metrics has no column 'gpu'."),
             (["--store", "a", "--out", "a"], "--store and --out are the same folder."),
             (["--config", "nowhere.toml"], "does not exist"),
@@ -557,7 +557,7 @@ class TestWhatSurroundsIt:
         page = Path("out/index.html")
         why = f"{logs / 'packed.log'}: a file compressed by bzip2, not a log."
         assert found.stderr.splitlines() == [
-            f"Error: {why} Unpack it first: bunzip2 FILE",
+            f"Error: {why} Fix: unpack it first: bunzip2 FILE",
             f"Report: {page}. Exit code 4: a log could not be read or analysed.",
         ]
         markdown = (tmp_path / "out" / "summary.md").read_text()
@@ -567,7 +567,7 @@ class TestWhatSurroundsIt:
     def test_nothing_to_read_is_a_question_of_usage(self, tmp_path: Path) -> None:
         found = CliRunner().invoke(main, ["nightly", "--store", str(tmp_path / "s")])
         assert found.exit_code == 2
-        assert "Give at least one PATH, or `sources` in fairmfu.toml." in found.stderr
+        assert "Fix: give at least one PATH, or sources in fairmfu.toml" in found.stderr
 
 
 WITHOUT_PAGES = """

@@ -104,7 +104,7 @@ def test_the_list_names_each_chart_with_what_it_takes_and_means() -> None:
         (("chart", "--list", "--out", "comparison.svg"), "--list accepts neither NAME nor --out."),
         (
             ("export", "--to", "tensorboard", "--experiment", "speed", "--out", "events"),
-            "--experiment does not apply to TensorBoard. Remove it.",
+            "--experiment does not apply to TensorBoard. Fix: omit --experiment",
         ),
     ],
 )
@@ -222,7 +222,7 @@ def test_the_convention_is_set_drawn_and_said(store: Path, tmp_path: Path) -> No
         (("mfu_by_run", "deepspeed-0.16.9/zero0-1rank-fp32-breakdown"), "Missing: accelerator"),
         (
             ("comparison", "--out", "x.gif"),
-            "x.gif: the suffix must be one of .svg, .png, .pdf, .json. Rename --out.",
+            "x.gif: the suffix must be one of .svg, .png, .pdf, .json. Fix: rename --out",
         ),
         (("comparison", "--out", "x"), "x: the suffix must be one of .svg"),
     ],

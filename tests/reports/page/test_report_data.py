@@ -19,7 +19,8 @@ from fairmfu.metrics.throughput import messages
 from fairmfu.metrics.throughput.throughput import explain_missing_rate
 from fairmfu.reports.page import html_report
 from fairmfu.reports.page import report_data as told_content
-from fairmfu.reports.page.report_data import bins_per_run, build_content, missing_facts, report_json
+from fairmfu.reports.page.report_data import bins_per_run, build_content, report_json
+from fairmfu.reports.text.missing_facts import missing_facts, run_argument
 from tests.reports.page.test_html_report import EVIL, FACTS, a_run, a_store, claiming
 from tests.support.folders import ROOT
 from tests.support.packs import rows, unpacked
@@ -282,7 +283,7 @@ def test_runs_that_can_not_be_ranked_say_the_command_that_completes_them():
     ],
 )
 def test_a_command_names_a_run_as_people_do_where_that_is_clear(name, label, called):
-    assert told_content._called({"name": name, "label": label, "run_id": "id"}) == called
+    assert run_argument({"name": name, "run_id": "id"}, label) == called
 
 
 def test_no_fact_completes_a_run_that_has_no_rate_whatever_is_said_of_it():

@@ -276,12 +276,28 @@ def test_runs_that_are_not_alike_have_no_winner(shelf: Shelf) -> None:
     assert {row["verdict"] for row in rows} == {said.split(" They run at")[0]}
 
 
+def test_a_fact_that_became_unknown_leaves_the_ratio_of_the_rates(shelf: Shelf) -> None:
+    """As the nightly report tells it: slower, whatever the work per token is."""
+    shelf.put("good", "torchtitan", 1.28)
+    shelf.put("bad", "torchtitan", 1.28 / 0.9, seed=2)
+    fairmfu("set", "bad", "document_mask=true", "--store", shelf.store)
+    said = shelf.first_line("good", "bad")
+    assert "are not comparable, so no winner is claimed: bad: unknown" in said
+    (ratio, low, high) = numbers(said, r"bad has ([\d.]+)x \(([\d.]+) to ([\d.]+)\) the rate\.")
+    assert low < ratio < high
+    assert ratio == pytest.approx(0.9, abs=0.01)
+    assert "Other differences: attention (causal / causal, stops at document borders)" in said
+    (back,) = numbers(shelf.first_line("bad", "good"), r"good has ([\d.]+)x")
+    assert back == pytest.approx(1 / ratio, rel=0.01)
+
+
 def test_other_models_are_not_comparable(shelf: Shelf) -> None:
     shelf.put("llama", "torchtitan", 1.28)
     shelf.put("small", "xtuner-v1", 1.28, seed=2)
     fairmfu("set", "small", "model=llama2-7b", "--store", shelf.store)
     said = shelf.first_line("llama", "small")
     assert "are not comparable, so no winner is claimed: different models (llama-3-8b / " in said
+    assert "the rate" not in said
 
 
 def test_losses_and_cost_stand_under_the_table(shelf: Shelf) -> None:

@@ -30,6 +30,7 @@ from fairmfu.ingest.store.store import Store
 from fairmfu.metrics.pipeline.analysis import Analysis, analyse
 from fairmfu.reports import trackers as trackers_package
 from fairmfu.reports.trackers import mlflow_files, trackers
+from fairmfu.reports.trackers.messages import NotExportedError
 from fairmfu.reports.trackers.tracker_record import (
     LOGGED_COLUMNS,
     OUR_SERIES,
@@ -38,6 +39,7 @@ from fairmfu.reports.trackers.tracker_record import (
     file_name,
     tracker_records,
 )
+from tests.support.error_kinds import of_kind
 from tests.support.folders import ROOT
 
 SYNTHETIC = ROOT / "sample_logs" / "synthetic"
@@ -370,7 +372,7 @@ def test_wandb_is_told_every_value(
 
 def test_wandb_has_a_run_once(wandb: SimpleNamespace, odd: TrackerRecord, tmp_path: Path) -> None:
     list(trackers.export_runs([odd], "wandb", tmp_path, "speed"))
-    with pytest.raises(trackers.NotExportedError, match=f"{odd.run_id}.* exists"):
+    with pytest.raises(NotExportedError, check=of_kind("export-exists", odd.run_id)):
         list(trackers.export_runs([odd], "wandb", tmp_path, "speed"))
     assert len(wandb.init) == 1
 
@@ -379,7 +381,7 @@ def test_a_run_that_wandb_lost_is_told(
     wandb: SimpleNamespace, odd: TrackerRecord, tmp_path: Path
 ) -> None:
     wandb.size = 1
-    with pytest.raises(trackers.NotExportedError, match="did not write odd"):
+    with pytest.raises(NotExportedError, check=of_kind("export-incomplete", "odd")):
         list(trackers.export_runs([odd], "wandb", tmp_path, "speed"))
 
 
@@ -393,7 +395,7 @@ def test_nothing_is_written_over(tracker: str, samples: Path, tmp_path: Path) ->
     before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
     done = run(*arguments)
     assert done.exit_code == 1
-    assert "exists, so nothing was written. Choose another --out, or remove it." in done.stderr
+    assert "exists, so nothing was written. Fix: choose another --out, or remove it" in done.stderr
     assert before == {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
 
 

@@ -1,0 +1,50 @@
+"""Facts that would complete a run, and the command that gives them."""
+
+from __future__ import annotations
+
+import shlex
+
+from fairmfu.ingest.core.schema import FACT_NAMES
+from fairmfu.metrics.compare.comparability import COMPARABILITY_COLUMNS
+from fairmfu.metrics.core.run_table import METRICS, MetricsRow, value_of
+from fairmfu.metrics.throughput.messages import ASKED_FACTS
+from fairmfu.metrics.throughput.throughput import explain_missing_rate
+
+
+def missing_facts(row: MetricsRow) -> list[str]:
+    """Return names of the facts that would complete a run; empty if no fact would."""
+    if row["tgs"] is None and not explain_missing_rate(row)[1]:
+        return []
+    unknown = [
+        name for name in COMPARABILITY_COLUMNS if name in METRICS and value_of(row, name) is None
+    ]
+    doubted = [name for kind in row["warning_kinds"] or [] for name in ASKED_FACTS.get(kind, ())]
+    asked = dict.fromkeys([*row["missing"], *unknown, *doubted])
+    return [name for name in asked if name in FACT_NAMES and name != "params_total"]
+
+
+def completing_command(row: MetricsRow, label: str) -> str | None:
+    """Return the command that gives a run all missing facts; None if none would help.
+
+    label: the run's unique name
+    """
+    given = " ".join(f"{name}={_example(row, name)}" for name in missing_facts(row))
+    return f"fairmfu set {run_argument(row, label)} {given}" if given else None
+
+
+def run_argument(row: MetricsRow, label: str) -> str:
+    """Return a run's name in a command: its id if the name is ambiguous or unsafe."""
+    name = str(row["name"])
+    if label != name or "=" in name or name.startswith("-") or not name.isprintable():
+        return str(row["run_id"])
+    return shlex.quote(name)
+
+
+def _example(row: MetricsRow, name: str) -> str:
+    """Return the value after the = of a command, or a placeholder."""
+    batch = row.get("samples_per_update")
+    if name == "global_batch_size" and batch is not None:
+        return f"{batch:.0f}"
+    fact = FACT_NAMES[name]
+    choices = ("true", "false") if fact.kind == "bool" else fact.choices
+    return "/".join(choices) or "…"

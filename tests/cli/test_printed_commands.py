@@ -1,0 +1,160 @@
+"""Commands that fairmfu prints run as printed, from the folder in which they were printed."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fairmfu.cli import main
+from fairmfu.reports.nightly import nightly as module
+from fairmfu.reports.text.commands import with_store
+from tests.support.folders import ROOT
+from tests.support.nights import Change, Plan, write_night
+
+LOG = ROOT / "sample_logs/synthetic/torchtitan/llama3-8b-8xh100-torchtitan.log"
+LACKING = "sample_logs/h200/deepspeed-0.19.8/bf16/run.log"
+"""A log beside which no facts lie, once it is copied."""
+
+PRINTED = re.compile(
+    r"fairmfu (?:runs|explain|compare|set|rescore|baseline)\b[^;`\"<]*?(?=[.;`\"<]|$)"
+)
+STORES = ("perf", "with a space", "it's", "/srv/perf/store")
+
+
+def run(*arguments: object) -> Result:
+    return CliRunner().invoke(main, [str(one) for one in arguments], catch_exceptions=False)
+
+
+def as_printed(command: str, run_name: str) -> Result:
+    """Run a printed command; RUN and NAME=VALUE stand for any."""
+    words = shlex.split(command)[1:]
+    filled = {"RUN": run_name, "NAME=VALUE": "gpus=1"}
+    return run(*(filled.get(word, re.sub(r"=(?:[A-Z]|VALUE|…)$", "=8", word)) for word in words))
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("FAIRMFU_STORE", raising=False)
+    logs = tmp_path / "logs"
+    logs.mkdir()
+    for name, source in (("titan", LOG), ("lacking", ROOT / LACKING)):
+        (logs / f"{name}.log").write_bytes(source.read_bytes())
+    return tmp_path
+
+
+@pytest.mark.parametrize("option", [[], ["--store", "given"], ["--store", "a place"]])
+def test_what_commands_print_runs(option: list[str], folder: Path) -> None:
+    """With the store of fairmfu.toml, and with another one."""
+    (folder / "fairmfu.toml").write_text('store = "perf"\n')
+    assert run("ingest", "logs", *option).exit_code == 0
+    assert not (folder / "fairmfu-store").exists()
+    assert (folder / (option[1] if option else "perf")).is_dir()
+    for command in (["runs"], ["compare"], ["explain", "lacking"], ["explain", "nothing"]):
+        found = run(*command, *option)
+        printed = PRINTED.findall(found.output)
+        assert printed or "explain" in command, command
+        for each in printed:
+            assert as_printed(each, "lacking").exit_code == 0, each
+    run("report", "--out", "page.json", *option)
+    data = json.loads((folder / "page.json").read_text())
+    (given_facts,) = {row["complete_command"] for row in data["runs"].values()} - {None}
+    filled = re.sub(r"=(\w+)/\S+", r"=\1", re.sub(r"=…", "=4096", given_facts))
+    assert as_printed(filled.replace("model=4096", "model=llama3-8b"), "lacking").exit_code == 0
+
+
+def test_a_night_prints_commands_that_run_elsewhere(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As with cron: another folder, and the path of the configuration."""
+    monkeypatch.setattr(module.night_outputs, "svgs", lambda _: {})
+    plan = Plan(seed=5, changes={0: (Change(night=12, factor=0.9),)})
+    (folder / "fairmfu.toml").write_text('store = "perf"\nsources = ["nights"]\nout = "out"\n')
+    elsewhere = folder / "elsewhere"
+    elsewhere.mkdir()
+    monkeypatch.chdir(elsewhere)
+    for night in range(1, 15):
+        write_night(folder / "nights", night, plan, only=(0,))
+        if night in (11, 14):
+            code = run("nightly", "--config", folder / "fairmfu.toml").exit_code
+    assert code == 3
+    printed = PRINTED.findall((folder / "out/summary.md").read_text())
+    assert any(each.startswith("fairmfu compare") for each in printed)
+    for each in printed:
+        assert as_printed(each, "").exit_code == 0, each
+
+
+def test_the_store_of_the_configuration_is_the_last_resort(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder / "fairmfu.toml").write_text('store = "perf"\nsources = "not a list"\n')
+    for store, variable, option in (
+        ("perf", None, ()),
+        ("of variable", "of variable", ()),
+        ("given", "of variable", ("--store", "given")),
+    ):
+        if variable is not None:
+            monkeypatch.setenv("FAIRMFU_STORE", variable)
+        assert run("ingest", "logs/titan.log", *option).exit_code == 0
+        assert (folder / store).is_dir()
+    monkeypatch.delenv("FAIRMFU_STORE")
+    (folder / "fairmfu.toml").write_text("store = 7\n")
+    found = run("runs")
+    assert (found.exit_code, "store: is 7: write text in quotes." in found.output) == (1, True)
+
+
+def test_accelerators_of_the_configuration_are_known_to_every_command(folder: Path) -> None:
+    """Else a comparison would lack the peak that the night had."""
+    (folder / "own.toml").write_text(
+        '[[accelerator]]\nname = "NVIDIA H100 80GB HBM3"\nunit = "GPU"\nsource = "ours"\n'
+        "peaks = { bf16 = 4.0e14 }\n"
+    )
+    (folder / "fairmfu.toml").write_text('accelerators = "own.toml"\n')
+    assert run("ingest", "logs/titan.log").exit_code == 0
+    found = run("runs", "--format", "json")
+    assert found.exit_code == 0, found.output
+    (row,) = json.loads(found.stdout)
+    assert row["peak_flops"] == pytest.approx(4.0e14)
+
+
+@given(
+    st.sampled_from(STORES),
+    st.sampled_from(
+        [
+            "Fix: fairmfu rescore.",
+            "Give missing facts with: fairmfu set RUN NAME=VALUE",
+            "See: fairmfu runs",
+            "Set one with: fairmfu baseline set RUN",
+            "for one run: fairmfu explain RUN",
+        ]
+    ),
+)
+def test_a_command_names_the_store_once(store: str, text: str) -> None:
+    named = with_store(text, store)
+    assert named == with_store(named, store)
+    assert shlex.quote(store) in named
+    assert named.replace(f" --store {shlex.quote(store)}", "") == text
+    assert with_store(text, None) == text
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "fairmfu --version",
+        "The night: fairmfu nightly",
+        "remove it (fairmfu baseline -h)",
+        "fairmfu compare a b --store other",
+        "fairmfu failed",
+        "fairmfu set: seq_len is not a number",
+        "fairmfu formats --eras",
+    ],
+)
+def test_other_words_stay(text: str) -> None:
+    assert with_store(text, "perf") == text
