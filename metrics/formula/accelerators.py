@@ -48,6 +48,7 @@ __all__ = [
     "OverlayError",
     "UnknownAcceleratorError",
     "accelerator_names",
+    "accelerator_note",
     "all_accelerators",
     "buildable_accelerators",
     "find_accelerator",
@@ -157,6 +158,15 @@ def peak_source(accelerator: Accelerator, dtypes: Iterable[Dtype]) -> str | None
         f"{accelerator.name}: dense {' and '.join(said)} TFLOP/s per {accelerator.unit}; "
         f"confidence {accelerator.confidence}; source: {_spelt_out(accelerator)}{note}"
     )
+
+
+def accelerator_note(name: str | None, overlay: Sequence[Accelerator] = ()) -> str:
+    """Return an accelerator's note as a clause, empty without one."""
+    try:
+        device = find_accelerator(name or "", overlay)
+    except UnknownAcceleratorError:
+        return ""
+    return f"{device.name}: {device.note.rstrip('.')}" if device.note else ""
 
 
 def _spelt_out(accelerator: Accelerator) -> str:

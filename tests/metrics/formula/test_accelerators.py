@@ -503,3 +503,14 @@ def test_a_users_own_source_stays_as_it_is_written() -> None:
     )
     said = peak_source(row, ["bf16"])
     assert said == "X1: dense bf16 800 TFLOP/s per GPU; confidence medium; source: titan sheet"
+
+
+def test_the_note_of_a_missing_peak_is_shown() -> None:
+    found = CliRunner().invoke(
+        main, ["flops", "llama3-8b", "--seq-len", "8192", "--accelerator", "gb10", "--tgs", "100"]
+    )
+    assert found.exit_code == 1
+    assert "no bf16 peak" in found.stderr
+    assert "NVIDIA GB10: NVIDIA publishes no other format" in found.stderr
+    assert accelerators.accelerator_note("GB10").startswith("NVIDIA GB10: ")
+    assert accelerators.accelerator_note("z9000") == accelerators.accelerator_note(None) == ""
