@@ -18,7 +18,7 @@ from fairmfu.ingest.core.schema import BOOL, FLOAT, TEXT
 from ..core.arrays import FloatArray
 from ..core.intervals import robust_spread, spread_of_most
 from ..core.run_arrays import RunArrays
-from ..throughput.run_course import MIN_LOSS_LINES, tokens_at_lines
+from ..core.run_course import MIN_LOSS_LINES, tokens_at_lines
 
 LOSS_REACHES: Final = (0.1, 0.2, 0.3, 0.4, 0.5)
 """Shares of t tokens before t whose lines make up the median loss at t. The first share with enough

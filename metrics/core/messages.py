@@ -7,7 +7,7 @@ and tables can show it directly. Code asks for the kind and the effect rather th
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, Self, TypedDict, cast
 
@@ -87,6 +87,12 @@ def _within_sentence(text: str) -> str:
 def as_clause(sentence: str) -> str:
     """Return a message as the end of another sentence, after a colon."""
     return _within_sentence(sentence.removeprefix(NOT_RANKED)).removesuffix(".")
+
+
+def by_gravity(messages: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Return the messages that keep a run out of every ranking, and the others."""
+    graver = [message for message in messages if message.startswith(NOT_RANKED)]
+    return graver, [message for message in messages if message not in graver]
 
 
 def as_sentence(message: str) -> str:

@@ -112,8 +112,7 @@ UNLOGGED_WORK: Final = MessageKind(
     "TGS leaves out {windows}, probably unlogged evaluations or checkpoints. With them, TGS is "
     "{slower} (-{less:.1%})",
     "doubt",
-    when="A few windows are far slower than the rest, and no log line explains them. If they "
-    "change TGS by more than 1 %, the run is not ranked.",
+    when="TGS leaves out slow windows without a reason in the log; no rank above 1 %.",
     fix=ORIGINAL_LOG_FIX,
 )
 LATE_START: Final = MessageKind(
@@ -129,8 +128,7 @@ COUNTED_STALLS: Final = MessageKind(
     "Slow windows lower TGS by {more:.1%}: {windows}. They are stalls, or work without a log line. "
     "Without them, TGS is {faster}",
     "doubt",
-    when="Slow windows count in TGS, and no log line explains them. If they take three times as "
-    "long as the others or more, the run is not ranked.",
+    when="Slow windows without a reason in the log count in TGS.",
     fix=ORIGINAL_LOG_FIX,
 )
 FEW_WINDOWS: Final = MessageKind(

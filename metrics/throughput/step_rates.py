@@ -13,10 +13,10 @@ import numpy as np
 
 from ..core.arrays import FloatArray
 from ..core.intervals import rate_interval
+from ..core.memory_growth import GROWTH, memory_changes
 from ..core.print_precision import digits_of
 from ..core.run_arrays import RunArrays, total
 from ..core.run_table import MemoryChange, StepRateColumns
-from .memory_growth import GROWTH, memory_changes
 from .windows import choose_evidence, count_steps, evidence_rounding, steady_windows
 
 SECONDS_PER_HOUR: Final = 3600.0

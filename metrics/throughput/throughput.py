@@ -23,6 +23,7 @@ from ..core.intervals import SURE_STANDARD_ERRORS, rate_interval, robust_spread,
 from ..core.messages import Message, MessageRow, as_clause
 from ..core.print_precision import MAX_UNEXPLAINED_GAP
 from ..core.run_arrays import RunArrays, median, total
+from ..core.run_course import run_course
 from ..core.run_table import (
     MetricsRow,
     RateBasisColumns,
@@ -39,7 +40,6 @@ from .few_windows import few_windows_warning
 from .outlier_warnings import find_spikes, late_start_warning, spike_columns, spikes_warning
 from .pauses import find_pauses
 from .resolved_facts import nonstandard_work
-from .run_course import run_course
 from .speed_levels import OTHER_SPEED, drift_columns, speed_doubt, speed_levels
 from .step_rates import step_rates
 from .time_breakdown import START_UP, WARM_UP, time_lost

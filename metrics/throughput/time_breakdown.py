@@ -24,6 +24,7 @@ from .windows import (
     MOMENT_COLUMNS,
     NON_TRAINING_EVENTS,
     WALL_CLOCK_EVIDENCE,
+    WindowSelection,
     accumulation_steps,
     count_steps,
     stamp_error,
@@ -73,10 +74,8 @@ def time_lost(windows: RunArrays, evidence: str, run: Mapping[str, Any]) -> Time
     if (uncounted and clock == "rate") or _samples(windows, clock):
         return UNKNOWN_TIMES
     counted = steady_windows(windows, clock)
-    if clock == evidence and not uncounted:
-        excess = windows["stall_s"][counted.indices]
-    else:
-        excess = stall_excess(counted.seconds, counted.tokens, stamp_error(windows, clock))
+    is_marked = clock == evidence and not uncounted
+    excess = _excess(windows, counted, None if is_marked else clock)
     steady_s = total(counted.seconds) - float(excess.sum())
     if not len(counted.indices) or steady_s <= 0:
         return UNKNOWN_TIMES
@@ -133,6 +132,16 @@ def _slowest(
         }
         for more, at, cause in sorted(known, reverse=True)[:MAX_SLOWEST]
     ]
+
+
+def _excess(windows: RunArrays, counted: WindowSelection, clock: str | None) -> FloatArray:
+    """Return the seconds of each counted window above its surroundings, for stalls.
+
+    clock: whose times are used; None for those that `windows` is marked by
+    """
+    if clock is None:
+        return windows["stall_s"][counted.indices]
+    return stall_excess(counted.seconds, counted.tokens, stamp_error(windows, clock))
 
 
 def _wall_clock(windows: RunArrays, evidence: str) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Final
 
+from fairmfu.metrics.core.memory_growth import GROWTH
 from fairmfu.metrics.core.run_table import (
     MemoryChange,
     MetricsRow,
@@ -14,7 +15,6 @@ from fairmfu.metrics.core.run_table import (
     not_null,
 )
 from fairmfu.metrics.diagnosis.phase_gap import REST
-from fairmfu.metrics.throughput.memory_growth import GROWTH
 from fairmfu.metrics.throughput.speed_levels import steps_of
 from fairmfu.metrics.throughput.time_breakdown import UNEXPLAINED
 from fairmfu.metrics.throughput.unlogged_work import DATA_LOADING
@@ -159,7 +159,7 @@ def _memory(row: MetricsRow) -> str:
     if not told:
         return ""
     slope = row["memory_slope"]
-    hourly = f", {slope / GIB:.2g} GiB an hour" if slope else ""
+    hourly = f", by {count(slope / GIB)} GiB an hour" if slope else ""
     return f"Memory: the peak {told}{rest}{hourly}."
 
 

@@ -114,7 +114,7 @@ def _few(runs: Sequence[str]) -> str:
 
 
 def _merged(kind: Sequence[str]) -> str:
-    """Return one sentence for sentences that differ only in figures, open for one more clause.
+    """Merge sentences that differ only in figures, open for one more clause.
 
     Ranges show how bad the worst is. With more ranges than a reader can follow, the sentence ends
     before the first, if it says anything there.

@@ -16,7 +16,7 @@ from fairmfu.metrics.audit.bridge import Bridge
 from fairmfu.metrics.audit.fact_suggestions import Proposal
 from fairmfu.metrics.audit.formula_era import Era
 from fairmfu.metrics.compare.comparison_row import ComparisonRow
-from fairmfu.metrics.core.messages import NOT_RANKED
+from fairmfu.metrics.core.messages import by_gravity
 from fairmfu.metrics.core.run_selection import choose_one
 from fairmfu.metrics.core.run_table import METRICS, MetricsRow, metrics_rows, not_null, value_of
 from fairmfu.metrics.formula import accelerators
@@ -304,9 +304,9 @@ def _explained(
     command: gives the missing facts
     """
     run_id = row["run_id"]
-    held = analysis.resolved_facts.filter(pl.col("run_id") == run_id).drop("run_id")
     operators, bridges = analysis.operators(run_id), analysis.bridges(run_id)
     found = analysis.proposals(run_id) if propose else []
+    held = analysis.resolved_facts.filter(pl.col("run_id") == run_id).drop("run_id")
     if output == "json":
         plain = {key: value_of(row, key) for key in METRICS}
         whole = {"run": plain, "operators": records(operators), "facts": records(held)}
@@ -314,20 +314,12 @@ def _explained(
         whole["bridges"] = [asdict(bridge) for bridge in bridges]
         whole |= {"proposals": [asdict(proposal) for proposal in found]} if propose else {}
         return json.dumps(whole, indent=2, allow_nan=False, default=str)
-    unused = pl.col("name").is_in(row["missing"])
-    short = held.with_columns(
-        pl.col("value").map_elements(_cut, return_dtype=pl.String),
-        pl.when(unused)
-        .then(pl.format(UNUSED_ORIGIN, "origin"))
-        .otherwise("origin")
-        .alias("origin"),
-    )
-    doubts = [warning for warning in row["warnings"] if not warning.startswith(NOT_RANKED)]
+    graver, doubts = by_gravity(row["warnings"])
     parts = [
         f"{printable(str(row['name']))} ({row['run_id']}, {row['log_format']})"
         + (" [synthetic]" if row["synthetic"] else ""),
         "\n".join(wrapped(printable(line)) for line in diagnosis(row)),
-        *(printable(warning) for warning in row["warnings"] if warning.startswith(NOT_RANKED)),
+        *map(printable, graver),
         _missing(row, command),
         levels_table(row),
         _phases(row),
@@ -340,11 +332,21 @@ def _explained(
         _audit(row, analysis.audits[run_id]),
         *map(bridge_text, bridges),
         _proposed(found, row) if propose else "",
-        "Facts\n" + render_frame(short, "table", FACT_COLUMNS),
+        _facts(held, row["missing"]),
         *(f"Warning: {printable(warning)}" for warning in doubts),
         f"Source: {printable(join_values(row['sources']))}",
     ]
     return "\n\n".join(part for part in parts if part)
+
+
+def _facts(held: pl.DataFrame, missing: Sequence[str]) -> str:
+    """Return the table of a run's facts. missing: names of facts that no figure uses."""
+    unused = pl.col("name").is_in(missing)
+    origin = pl.when(unused).then(pl.format(UNUSED_ORIGIN, "origin")).otherwise("origin")
+    short = held.with_columns(
+        pl.col("value").map_elements(_cut, return_dtype=pl.String), origin.alias("origin")
+    )
+    return "Facts\n" + render_frame(short, "table", FACT_COLUMNS)
 
 
 def _missing(row: MetricsRow, command: str | None) -> str:
@@ -397,12 +399,14 @@ def _formula(row: MetricsRow) -> str:
             f"{_full(row['mfu_full_attention'])} (full attention)"
         )
     if row["hfu_low"] is not None:
-        bounds = dict.fromkeys(percent(not_null(row[end])) for end in ("hfu_low", "hfu_high"))
-        range_reason = (
-            " (range: implementations differ in what they run twice)" if len(bounds) > 1 else ""
-        )
-        lines.append(f"HFU    {' to '.join(bounds)}{range_reason}, recompute {row['recompute']}")
+        lines.append(_hfu(row))
     return printable("\n".join(lines)) + f"\n       formula {row['formula']}"
+
+
+def _hfu(row: MetricsRow) -> str:
+    bounds = dict.fromkeys(percent(not_null(row[end])) for end in ("hfu_low", "hfu_high"))
+    differ = " (range: implementations differ in what they run twice)" if len(bounds) > 1 else ""
+    return f"HFU    {' to '.join(bounds)}{differ}, recompute {row['recompute']}"
 
 
 def _spike_lines(row: MetricsRow) -> list[str]:

@@ -13,10 +13,10 @@ from typing import Final
 
 import numpy as np
 
-from ..core.arrays import FloatArray, IntArray
-from ..core.run_arrays import RunArrays
-from ..core.run_table import MemoryChange
-from ..core.segmentation import MIN_LEVEL_POINTS, Level, Noise, estimate_noise, find_levels
+from .arrays import FloatArray, IntArray
+from .run_arrays import RunArrays
+from .run_table import MemoryChange
+from .segmentation import MIN_LEVEL_POINTS, Level, Noise, estimate_noise, find_levels
 
 GROWTH, JUMP = "growth", "jump"
 """Kinds of changes."""

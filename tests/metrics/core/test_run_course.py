@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fairmfu.metrics.core.run_arrays import RunArrays
-from fairmfu.metrics.throughput.run_course import losses_at_counts, memory_growth, run_course
+from fairmfu.metrics.core.run_course import losses_at_counts, memory_growth, run_course
 
 COLUMNS = {
     "step": pl.Int64,

@@ -13,10 +13,10 @@ from typing import Any, Final
 
 import numpy as np
 
-from ..core.arrays import BoolArray, FloatArray
-from ..core.intervals import FLOAT_TOLERANCE
-from ..core.run_arrays import RunArrays
-from ..core.run_table import LossAtCount, RunCourseColumns
+from .arrays import BoolArray, FloatArray
+from .intervals import FLOAT_TOLERANCE
+from .run_arrays import RunArrays
+from .run_table import LossAtCount, RunCourseColumns
 
 MIN_LOSS_LINES: Final = 5
 """Fewest lines for a median loss."""
