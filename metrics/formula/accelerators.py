@@ -51,6 +51,7 @@ __all__ = [
     "accelerator_note",
     "all_accelerators",
     "buildable_accelerators",
+    "explain_missing_peak",
     "find_accelerator",
     "load_overlay",
     "normalise_name",
@@ -167,6 +168,16 @@ def accelerator_note(name: str | None, overlay: Sequence[Accelerator] = ()) -> s
     except UnknownAcceleratorError:
         return ""
     return f"{device.name}: {device.note.rstrip('.')}" if device.note else ""
+
+
+def explain_missing_peak(
+    error: ValueError, name: str | None, overlay: Sequence[Accelerator] = ()
+) -> ValueError:
+    """Return the error of a missing peak with the accelerator's note, if it has one."""
+    note = accelerator_note(name, overlay)
+    if not note or getattr(error, "kind", "") != messages.NO_PEAK.identifier:
+        return error
+    return messages.NO_PUBLISHED_PEAK(reason=str(error).partition(" Fix: ")[0], note=note)
 
 
 def _spelt_out(accelerator: Accelerator) -> str:

@@ -54,6 +54,7 @@ class FormulaInputError(FairmfuError, ValueError):
 
 
 GIVE_CONFIG: Final = "give model_config=PATH/config.json"
+GIVE_PEAK: Final = "give peak_flops=…, the dense peak for MFU"
 GIVE_SHAPE: Final = f"{GIVE_CONFIG} or model=NAME"
 
 # -- models by name, and their sizes -------------------------------------------------------------
@@ -412,7 +413,14 @@ NO_PEAK: Final = ErrorKind(
     "This accelerator has no {precision} peak for {operator} (it has peaks for {known}).",
     "An accelerator has no peak for the precision of an operator.",
     FormulaInputError,
-    fix="give peak_flops=…, the dense peak for MFU",
+    fix=GIVE_PEAK,
+)
+NO_PUBLISHED_PEAK: Final = ErrorKind(
+    "no-published-peak",
+    "{reason} {note}.",
+    "An accelerator has no peak for a precision, and a note says why.",
+    FormulaInputError,
+    fix=GIVE_PEAK,
 )
 UNKNOWN_PRECISION: Final = ErrorKind(
     "unknown-precision",

@@ -341,7 +341,10 @@ def _speed(q: Question, ops: tuple[Operator, ...]) -> dict[str, Any]:
     """Return rates, utilisation and times from the ideal time per token."""
     dtype_of, fastest = operator_formats(q.precision)
     device = _device(q, fastest)
-    ideal = _ideal_seconds(ops, dtype_of, device)
+    try:
+        ideal = flops.ideal_seconds_per_token(ops, dtype_of, device.peaks)
+    except ValueError as error:
+        raise accelerators.explain_missing_peak(error, q.accelerator, q.overlay) from error
     formats: list[Dtype] = [fastest]
     if fastest in BELOW_16_BITS.values():
         formats.append("bf16")
@@ -385,15 +388,6 @@ def _device(q: Question, fastest: Dtype) -> Accelerator:
     return Accelerator(
         name="GPU", unit="GPU", peaks=peaks, source="--peak-flops", confidence="high"
     )
-
-
-def _ideal_seconds(ops: tuple[Operator, ...], dtype_of: DtypeOf, device: Accelerator) -> float:
-    """Return the ideal time [s per token]; the note explains a missing peak."""
-    try:
-        return flops.ideal_seconds_per_token(ops, dtype_of, device.peaks)
-    except ValueError as error:
-        note = f". {device.name}: {device.note}" if device.note else ""
-        raise ValueError(f"{error}{note}") from error
 
 
 def _executed_seconds(

@@ -72,7 +72,7 @@ def test_a_training_time_is_tokens_over_rate() -> None:
     ("options", "said"),
     [
         (("--gpus", "8"), "--gpus needs --time-for"),
-        (("--recompute", "full"), "needs --accelerator"),
+        (("--recompute", "full"), "needs a peak"),
         (("--lora-rank", "8"), "give trainable lora"),
     ],
 )

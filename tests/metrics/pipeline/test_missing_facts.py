@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import shlex
 import shutil
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pytest
 from click.testing import CliRunner
 from hypothesis import given
@@ -16,8 +18,12 @@ from fairmfu.cli import main
 from fairmfu.ingest import Store
 from fairmfu.ingest.core.schema import FACT_NAMES
 from fairmfu.ingest.core.toml_reader import parse_toml
+from fairmfu.metrics.core.run_table import metrics_rows
+from fairmfu.metrics.pipeline.analysis import analyse
 from fairmfu.metrics.pipeline.missing_facts import RunNeeds, facts_by_folder, find_needs, unlocks
 from fairmfu.reports.text.fact_examples import fact_example, fact_kind
+from fairmfu.reports.text.missing_facts import missing_facts
+from fairmfu.reports.text.missing_text import facts_template
 from tests.support.folders import ROOT
 
 SYNTHETIC = ROOT / "sample_logs" / "synthetic"
@@ -67,6 +73,36 @@ def test_what_is_asked_once_is_all_that_is_asked(store: Path, tmp_path: Path) ->
         assert need.run_id not in gaining or not need.facts, need
 
 
+def test_explain_asks_for_the_same_facts(store: Path) -> None:
+    """Except lengths of documents, which only a value of `packed` asks for."""
+    tables = Store(store).tables()
+    rows = {row["run_id"]: row for row in metrics_rows(analyse(tables).metrics)}
+    needs = [need for need in find_needs(tables) if need.gain == "mfu"]
+    assert needs
+    for need in needs:
+        assert {*need.facts} - {"attended_pairs"} == {*missing_facts(rows[need.run_id])}
+
+
+def test_a_shared_name_is_never_a_key_of_a_template(store: Path) -> None:
+    """The other run of the name may have an MFU, and must keep its facts."""
+    tables = Store(store).tables()
+    run_ids = tables["runs"]["run_id"].to_list()
+    alone = facts_template(find_needs(tables, (), run_ids[:1]), {}, "")
+    assert run_ids[0] not in alone
+    tables["runs"] = tables["runs"].with_columns(name=pl.lit("same"))
+    (need,) = find_needs(tables, (), run_ids[:1])
+    (table,) = parse_toml(facts_template([need], {}, ""))["facts"]
+    assert table["runs"] == run_ids[:1]
+
+
+@pytest.mark.parametrize("name", ["my facts.toml", "it's.toml", "a;b.toml"])
+def test_the_printed_command_gives_the_template(name: str, store: Path, tmp_path: Path) -> None:
+    done = run("missing", "--write", tmp_path / name, "--store", store)
+    command = done.stderr.rpartition("then: ")[2].strip()
+    assert f"# {command}\n".replace("# ", "#   ") in (tmp_path / name).read_text()
+    assert run(*shlex.split(command)[1:]).stderr.count("no fact is given") == 1
+
+
 def test_a_template_without_values_gives_nothing(store: Path, tmp_path: Path) -> None:
     template = tmp_path / "facts.toml"
     run("missing", "--write", template, "--store", store)
@@ -74,7 +110,7 @@ def test_a_template_without_values_gives_nothing(store: Path, tmp_path: Path) ->
     assert all(set(table) == {"runs"} for table in tables)
     refused = run("set", "--facts", template, "--store", store)
     assert refused.exit_code == 1
-    assert "no fact is given yet" in refused.stderr
+    assert "no fact is given" in refused.stderr
     again = run("missing", "--write", template, "--store", store)
     assert "exists already" in again.stderr
 
