@@ -205,6 +205,7 @@ def estimate_noise(differences: FloatArray, autocorrelation: float | None = None
     if not spread:
         return Noise(0.0, 0.0)
     clipped = np.clip(centred, -CLIPPED_SPREADS * spread, CLIPPED_SPREADS * spread)
+    clipped -= clipped.mean()  # the median of rounded differences is one of two neighbours
     variance = float(np.mean(clipped**2))
     alike = autocorrelation
     if alike is None:

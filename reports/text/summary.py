@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 import polars as pl
 
@@ -308,16 +308,12 @@ def _explained(
     found = analysis.proposals(run_id) if propose else []
     held = analysis.resolved_facts.filter(pl.col("run_id") == run_id).drop("run_id")
     if output == "json":
-        plain = {key: value_of(row, key) for key in METRICS}
-        whole = {"run": plain, "operators": records(operators), "facts": records(held)}
-        whole["diagnosis"] = diagnosis(row)
-        whole["bridges"] = [asdict(bridge) for bridge in bridges]
+        whole = _as_data(row, operators, held, bridges)
         whole |= {"proposals": [asdict(proposal) for proposal in found]} if propose else {}
         return json.dumps(whole, indent=2, allow_nan=False, default=str)
     graver, doubts = by_gravity(row["warnings"])
     parts = [
-        f"{printable(str(row['name']))} ({row['run_id']}, {row['log_format']})"
-        + (" [synthetic]" if row["synthetic"] else ""),
+        _title(row),
         "\n".join(wrapped(printable(line)) for line in diagnosis(row)),
         *map(printable, graver),
         _missing(row, command),
@@ -337,6 +333,24 @@ def _explained(
         f"Source: {printable(join_values(row['sources']))}",
     ]
     return "\n\n".join(part for part in parts if part)
+
+
+def _as_data(
+    row: MetricsRow, operators: pl.DataFrame, held: pl.DataFrame, bridges: Sequence[Bridge]
+) -> dict[str, Any]:
+    """Return what `explain` says of a run, for programs."""
+    return {
+        "run": {key: value_of(row, key) for key in METRICS},
+        "operators": records(operators),
+        "facts": records(held),
+        "diagnosis": diagnosis(row),
+        "bridges": [asdict(bridge) for bridge in bridges],
+    }
+
+
+def _title(row: MetricsRow) -> str:
+    made_up = " [synthetic]" if row["synthetic"] else ""
+    return f"{printable(str(row['name']))} ({row['run_id']}, {row['log_format']}){made_up}"
 
 
 def _facts(held: pl.DataFrame, missing: Sequence[str]) -> str:
