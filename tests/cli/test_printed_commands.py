@@ -131,6 +131,7 @@ def test_accelerators_of_the_configuration_are_known_to_every_command(folder: Pa
             "Fix: fairmfu rescore.",
             "Give missing facts with: fairmfu set RUN NAME=VALUE",
             "See: fairmfu runs",
+            "give most runs an MFU with: fairmfu missing. Then:",
             "Set one with: fairmfu baseline set RUN",
             "for one run: fairmfu explain RUN",
         ]
