@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gc
 import os
+import shlex
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from fairmfu.metrics.core.run_table import MetricsRow
     from fairmfu.metrics.formula.accelerators import Accelerator
     from fairmfu.metrics.pipeline.analysis import Analysis
+    from fairmfu.metrics.pipeline.missing_facts import RunNeeds
     from fairmfu.reports.nightly.night_report import Night
     from fairmfu.reports.nightly.nightly import NightlyOrder
     from fairmfu.reports.page.redaction import Redaction
@@ -145,6 +147,45 @@ def _models_begun(_context: click.Context, begun: str) -> Iterator[CompletionIte
         yield CompletionItem(name)
     if not found:
         yield CompletionItem(begun, type="file")
+
+
+@_quiet
+def _assignments_begun(context: click.Context, begun: str) -> Iterator[CompletionItem]:
+    """Yield runs and names of facts, or values behind `NAME=`.
+
+    bash splits words at `=`, so the name may be the word before.
+    """
+    from fairmfu.ingest.core.schema import FACT_NAMES
+
+    words = ["", "", *(context.params.get("arguments") or ())]
+    name, equals, value = begun.partition("=")
+    if words[-1] == "=":
+        name, equals, value = words[-2], "=", begun
+    elif not begun and words[-1] in FACT_NAMES:  # bash completes an "=" as an empty word
+        name, equals = words[-1], "="
+    if equals:
+        prefix = f"{name}=" if "=" in begun else ""
+        for known in _fact_values_begun(name, value):
+            yield CompletionItem(f"{prefix}{known}")
+        return
+    for name, fact in FACT_NAMES.items():
+        if begun and name.startswith(begun):
+            yield CompletionItem(f"{name}=", help=fact.meaning)
+    yield from _runs_begun(context, None, begun)
+
+
+def _fact_values_begun(name: str, begun: str) -> Iterator[str]:
+    """Yield values of a fact that begin with the text."""
+    from fairmfu.metrics.formula.accelerators import accelerator_names, normalise_name
+    from fairmfu.metrics.formula.model_shapes import model_names
+    from fairmfu.reports.text.fact_examples import fact_values
+
+    values: Iterable[str] = fact_values(name)
+    if name == "model":
+        values = model_names()
+    if name == "accelerator":
+        values = map(normalise_name, accelerator_names())
+    return (value for value in values if value.startswith(begun.lower()))
 
 
 @_quiet
@@ -456,6 +497,7 @@ def _paths_or_again(
     "assignments",
     multiple=True,
     metavar="NAME=VALUE",
+    shell_complete=_assignments_begun,
     help="Fact for all runs in these logs, such as gpus=8; may be repeated.",
 )
 @click.option(
@@ -618,39 +660,63 @@ def _conclude(outcomes: Iterable[Outcome]) -> None:
 @click.argument(
     "arguments",
     nargs=-1,
-    required=True,
     metavar="RUN... NAME=VALUE...",
-    shell_complete=_runs_begun,
+    shell_complete=_assignments_begun,
+)
+@click.option(
+    "--facts",
+    "template",
+    type=_Path(exists=True, dir_okay=False, path_type=Path),
+    help="File with [[facts]] tables for several runs: fairmfu missing --write.",
 )
 @store_option
-def set_facts(arguments: tuple[str, ...], store: Path) -> None:
+def set_facts(arguments: tuple[str, ...], template: Path | None, store: Path) -> None:
     r"""Give, correct or remove facts of stored runs.
 
     \b
     Examples:
       fairmfu set my-run accelerator="NVIDIA H800" seq_len=4096
+      fairmfu set "titan-*" accelerator=h100
       fairmfu set my-run seq_len=
+      fairmfu set --facts facts.toml
+
+    RUN is a run id, a run's name or a pattern of names. fairmfu missing lists the facts that runs
+    lack, fairmfu facts lists all.
 
     NAME= without a value removes a fact that was given here or with ingest --set. Then the log and
     the files beside it decide again.
     """
-    from fairmfu.ingest.facts.facts import facts_from_flags
+    from fairmfu.ingest.facts.facts import facts_from_flags, facts_of_selections
+
+    names = [a for a in arguments if "=" not in a]
+    given = [a for a in arguments if "=" in a]
+    facts = facts_from_flags(given, "fairmfu set", allow_removal=True)
+    if bool(names) != bool(facts) or not (facts or template):
+        raise messages.SET_WITHOUT_FACT()  # noqa: RSE102 - a kind
+    selections = [] if template is None else facts_of_selections(template)
+    if facts:
+        selections.append((names, facts))
+    if not selections:
+        raise messages.TEMPLATE_WITHOUT_FACT(path=template)
+    _give(_open(store), selections)
+
+
+def _give(store: Store, selections: Sequence[tuple[list[str], list[dict[str, Any]]]]) -> None:
+    """Give facts to the chosen runs, in one batch."""
     from fairmfu.metrics import choose
     from fairmfu.reports.text.verdict import count_noun
 
-    names = tuple(a for a in arguments if "=" not in a)
-    given = [a for a in arguments if "=" in a]
-    facts = facts_from_flags(given, "fairmfu set", allow_removal=True)
-    if not names or not facts:
-        raise messages.SET_WITHOUT_FACT()  # noqa: RSE102 - a kind
-    opened = _open(store)
-    chosen = choose(opened.table("runs"), *names)
-    _check_names(facts)
-    new = opened.give_facts(dict.fromkeys(chosen["run_id"], facts))
-    removes = {fact["value"] is None for fact in facts}
+    runs = store.table("runs")
+    facts_of_runs: dict[str, list[dict[str, Any]]] = {}
+    for names, facts in selections:
+        for run_id in choose(runs, *names)["run_id"]:
+            facts_of_runs.setdefault(run_id, []).extend(facts)
+        _check_names(facts)
+    new = store.give_facts(facts_of_runs)
+    removes = {fact["value"] is None for facts in facts_of_runs.values() for fact in facts}
     done = "Set or removed" if len(removes) > 1 else "Removed" if True in removes else "Set"
     changed = f"{done} {count_noun(new, 'fact')}" if new else "Nothing changed"
-    click.echo(f"{changed} on {count_noun(chosen.height, 'run')}", err=True)
+    click.echo(f"{changed} on {count_noun(len(facts_of_runs), 'run')}", err=True)
 
 
 @main.command()
@@ -767,6 +833,67 @@ def explain(run: str, store: Path, output: Literal["table", "json"], *, propose:
     click.echo("\n".join(lines) if output == "table" else told)
     if FAULT in told:
         sys.exit(EXIT_UNREAD_SOURCE)
+
+
+@main.command()
+@runs_argument
+@click.option(
+    "--write",
+    "out",
+    type=_Path(dir_okay=False, path_type=Path),
+    help="Write a TOML template to fill in, with proposals from the logged figures.",
+)
+@store_option
+@format_option
+def missing(names: tuple[str, ...], out: Path | None, store: Path, output: str) -> None:
+    r"""List the facts that runs need for an MFU, all in one round.
+
+    \b
+    Examples:
+      fairmfu missing
+      fairmfu missing "titan-*" --write facts.toml
+
+    First what unlocks what, then the facts by folder. All facts are named that any later step would
+    ask for. JSON and CSV have a row for each run.
+    """
+    from fairmfu.metrics import choose
+    from fairmfu.metrics.pipeline.missing_facts import find_needs
+    from fairmfu.reports.text.missing_text import missing_rows, show_missing
+    from fairmfu.reports.text.tabular import render_frame
+
+    tables = _open(store).tables()
+    chosen = choose(tables["runs"], *names)["run_id"].to_list()
+    needs = find_needs(tables, _overlay(), chosen)
+    if out is not None:
+        _write_template(tables, needs, out)
+        return
+    if output in ("json", "csv"):
+        click.echo(render_frame(missing_rows(needs), output))
+        return
+    click.echo(_runnable(show_missing(needs, output)))
+
+
+def _write_template(
+    tables: Mapping[str, pl.DataFrame], needs: Sequence[RunNeeds], out: Path
+) -> None:
+    """Write a template of facts; an existing file is never replaced."""
+    from fairmfu.reports.text.missing_text import facts_template
+
+    analysis = _analysis_of(tables)
+    proposals = {
+        run.run_id: analysis.proposals(run.run_id)
+        for run in needs
+        if run.gain and not {"model", "seq_len"}.isdisjoint(run.facts)
+    }
+    command = f"fairmfu set --facts {shlex.quote(str(out))}"
+    if out.exists():
+        raise messages.TEMPLATE_EXISTS(path=out)
+    try:
+        text = facts_template(needs, proposals, _runnable(command))
+        out.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise _not_written(error, out, "--write") from error
+    _say(f"Wrote {out}. Fill in the values, then: {command}")
 
 
 @main.command()
@@ -1265,6 +1392,17 @@ def rebuild(store: Path) -> None:
     help="Size of an image in the sequence, in pixels after resizing; may be repeated.",
 )
 @click.option(
+    "--documents",
+    metavar="LENGTHS",
+    help="Lengths of the documents in a sequence, between which attention stops: 4x1024,4096.",
+)
+@click.option(
+    "--batch",
+    type=click.IntRange(1, 2**40),
+    default=1,
+    help="Sequences in the KV cache, for its total size.",
+)
+@click.option(
     "--phase",
     type=click.Choice(["train", "prefill", "decode"]),
     default="train",
@@ -1273,7 +1411,10 @@ def rebuild(store: Path) -> None:
 @click.option(
     "--dtype",
     "precision",
-    type=click.Choice(["fp32", "tf32", "fp16", "bf16", "fp8", "fp8+lm_head", "mxfp8", "nvfp4"]),
+    type=click.Choice(
+        ["fp32", "tf32", "fp16", "bf16", "fp8", "fp8+lm_head", "mxfp8", "nvfp4"],
+        case_sensitive=False,
+    ),
     default="bf16",
     help="Precision. Below 16 bits, core attention and lm_head stay in bf16; with fp8+lm_head, "
     "only core attention.",
@@ -1305,12 +1446,25 @@ def rebuild(store: Path) -> None:
     help="GPU, for its peak; fairmfu accelerators lists the names.",
 )
 @click.option(
+    "--peak-flops",
+    type=_Finite(1e9, 1e18),
+    help="Dense FLOP/s of the GPU in this precision, instead of --accelerator, such as 989.4e12.",
+)
+@click.option(
     "--tgs", type=_Finite(0, min_open=True), help="Speed in tokens/s/GPU: prints its MFU."
 )
 @click.option(
     "--mfu",
     type=_Finite(0, 1, min_open=True),
     help="Speed as an MFU, such as 0.4: prints its tokens/s/GPU.",
+)
+@click.option(
+    "--hfu",
+    type=_Finite(0, 1, min_open=True),
+    help="Speed as an HFU, which includes activation checkpointing: needs --recompute.",
+)
+@click.option(
+    "--tflops", type=_Finite(0, min_open=True), help="Speed in TFLOP/s/GPU, exact attention."
 )
 @click.option(
     "--time-for",
@@ -1322,10 +1476,24 @@ def rebuild(store: Path) -> None:
 @click.option(
     "--against-others",
     is_flag=True,
-    help="Compare with FLOPs/token by the formulas of other tools.",
+    help="Compare with FLOPs/token by the formulas of other tools; with a speed, also their "
+    "TFLOP/s and MFU.",
+)
+@click.option(
+    "--printed",
+    metavar="FIGURE",
+    help="Figure of a log, such as 418.2 (TFLOP/s) or 41.3%: with --against-others, marks the "
+    "formula that gives it.",
 )
 @text_option
-def flops_command(model: str, output: str, *, against_others: bool, **options: Any) -> None:  # noqa: ANN401
+def flops_command(
+    model: str,
+    output: str,
+    *,
+    against_others: bool,
+    printed: str | None,
+    **options: Any,  # noqa: ANN401
+) -> None:
     r"""Show FLOPs per token of a model, and MFU or training time.
 
     \b
@@ -1337,8 +1505,11 @@ def flops_command(model: str, output: str, *, against_others: bool, **options: A
     """
     if options["gpus"] and not options["tokens"]:
         raise messages.GPUS_WITHOUT_TIME()  # noqa: RSE102 - a kind
-    if options["recompute"] and not options["accelerator"] and not against_others:
+    has_peak = options["accelerator"] or options["peak_flops"]
+    if options["recompute"] and not has_peak and not against_others:
         raise messages.RECOMPUTE_WITHOUT_ACCELERATOR()  # noqa: RSE102 - a kind
+    if printed and not against_others:
+        raise messages.PRINTED_WITHOUT_OTHERS()  # noqa: RSE102 - a kind
     from fairmfu.ingest.facts.facts import read_model_config
     from fairmfu.metrics import answer, ask
     from fairmfu.metrics.pipeline.calculator import compare_with_other_tools
@@ -1348,7 +1519,8 @@ def flops_command(model: str, output: str, *, against_others: bool, **options: A
     named = read_model_config(given) if given.suffix == ".json" or given.is_file() else model
     question = ask(named, **options, overlay=_overlay())
     if against_others:
-        click.echo(show_other_tools(question, compare_with_other_tools(question), output))
+        rows = compare_with_other_tools(question, printed)
+        click.echo(show_other_tools(question, answer(question), rows, output, printed))
     else:
         click.echo(show_answer(answer(question), output))
 
@@ -1434,6 +1606,15 @@ def _check_format(every: FormatCatalog, word: str, log: Path | None, output: str
     click.echo(show_check({"log_format": name, "log": str(log), **asdict(result)}, output))
     if not result.matched:
         raise messages.NO_LINE_MATCHES(log=log, name=name)
+
+
+@main.command()
+@format_option
+def facts(output: str) -> None:
+    """List all facts of a run, with values, units and examples."""
+    from fairmfu.reports.text.missing_text import show_facts
+
+    click.echo(show_facts(output))
 
 
 @main.command()
@@ -1711,10 +1892,10 @@ def _end(rows: Iterable[Mapping[str, Any]], code: int = 0) -> None:
         sys.exit(code or EXIT_UNREAD_SOURCE)
 
 
-def _not_written(error: OSError, out: Path) -> click.ClickException:
+def _not_written(error: OSError, out: Path, option: str = "--out") -> click.ClickException:
     from fairmfu.ingest.core.errors import explain_write_error
 
-    why, todo = explain_write_error(error, "--out")
+    why, todo = explain_write_error(error, option)
     return messages.EXPORT_NOT_WRITABLE(path=error.filename or out, why=why, remedy=todo)
 
 

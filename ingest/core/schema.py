@@ -579,6 +579,25 @@ FACT_NAMES: Final[dict[str, FactName]] = {
 }
 
 
+CHOICE_SYNONYMS: Final[Mapping[str, str]] = {
+    "bfloat16": "bf16",
+    "float16": "fp16",
+    "half": "fp16",
+    "float32": "fp32",
+}
+"""Other words for choices of facts."""
+
+
+def as_choice(fact: FactName, text: str) -> str:
+    """Return the choice of a fact that a text means: in capitals, or by another word.
+
+    Returns the text itself if it means none.
+    """
+    word = text.strip().lower()
+    word = CHOICE_SYNONYMS.get(word, word)
+    return word if word in fact.choices else text
+
+
 # --- bounds -----------------------------------------------------------------------------------
 
 MAX_FLOAT32: Final = 3.5e38

@@ -22,7 +22,7 @@ import polars as pl
 import yaml
 
 from ..core.errors import FactError
-from ..core.schema import FACT_NAMES, FactName, fact_bounds, fact_problem
+from ..core.schema import FACT_NAMES, FactName, as_choice, fact_bounds, fact_problem
 from ..core.toml_reader import parse_toml
 from ..decode.text_cleaning import to_valid_utf8
 from ..formats.launch_view import Fact, stated_size
@@ -112,6 +112,32 @@ def facts_from_toml(path: Path, origin_kind: str = "sidecar") -> list[Fact]:
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise INVALID_FACTS_FILE(path=path, error=error) from error
     return facts_from_values(values, f"{origin_kind}:{path.name}", path.parent, str(path))
+
+
+def facts_of_selections(path: Path) -> list[tuple[list[str], list[Fact]]]:
+    """Return the runs and facts of each `[[facts]]` table of a file.
+
+    The file is a template of `fairmfu missing --write`. Tables without facts are skipped.
+
+    Raises FactError.
+    """
+    try:
+        document = parse_toml(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise INVALID_FACTS_FILE(path=path, error=error) from error
+    tables = document.get("facts")
+    if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
+        raise INVALID_FACTS_FILE(path=path, error="it has no [[facts]] tables")
+    found = []
+    for table in tables:
+        values = {name: value for name, value in table.items() if name != "runs"}
+        runs = table.get("runs")
+        if not isinstance(runs, list) or not all(isinstance(run, str) for run in runs):
+            raise INVALID_FACTS_FILE(path=path, error="a [[facts]] table has no list of runs")
+        if values:
+            origin = f"flag:{path.name}"
+            found.append((runs, facts_from_values(values, origin, path.parent, str(path))))
+    return found
 
 
 def facts_from_values(
@@ -309,6 +335,7 @@ def _fact(name: str, text: str, origin: str, folder: Path, where: str) -> Fact:
     definition = _known(name, where)
     if definition.kind == "json" and not text.startswith("{"):
         text = _json_file(folder / text, where)
+    text = as_choice(definition, text)
     _check(name, definition, text, where)
     value = to_valid_utf8(_canonical(definition, text))
     return {"name": name, "value": value, "origin": to_valid_utf8(origin), "line": None}

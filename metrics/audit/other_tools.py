@@ -1,6 +1,6 @@
 """FLOPs per token of the same model by other tools' formulas, as in their code.
 
-Eighteen formulas; five count recomputation as work, so a model has 23 answers. No formula here
+Twenty formulas; five count recomputation as work, so a model has 25 answers. No formula here
 enters a figure of ours: they show why figures of two tools may not be compared. All are for full
 training of an unpacked sequence. Letters as in metrics/formula/flops.py, with r for the forwards
 counted by a tool: 3, or 4 if recomputation is on and counts as work.
@@ -19,7 +19,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
-from ..formula.flops import flops_per_token, operators
+from ..formula.flops import Trainable, adapter_params, flops_per_token, operators
 from ..formula.model_shapes import ModelShape, ShapeError
 from ..formula.simplified_model import SimplifiedModel, full_attention
 from .eras import deepspeed
@@ -50,6 +50,23 @@ def _megatron_norms(model: SimplifiedModel) -> int:
     groups = [*model.attention, (mtp, model.attention[-1][1])]
     ranks = sum(count * ((a.q_lora_rank or 0) + (a.kv_lora_rank or 0)) for count, a in groups)
     return ranks + mtp * 3 * model.d
+
+
+def megatron_bridge(model: SimplifiedModel) -> float:
+    """Return Megatron-LM's count with windows: W - W(W-1)/2T pairs in their layers."""
+    outside = 0.0
+    for count, a in model.attention:
+        if a.kv_lora_rank is None and a.window is not None and a.window < model.T:
+            inside = a.window - a.window * (a.window - 1) / (2 * model.T)
+            outside += count * 6 * a.heads * (a.qk_head_dim + a.v_head_dim) * (model.T / 2 - inside)
+    return megatron_lm(model) - outside
+
+
+def megatron_bridge_lora(model: SimplifiedModel) -> float:
+    """Return 4Ld(2d + 2dG/H + 3f) + 4dV + 12LdT, for LoRA [FLOP per token]."""
+    d = model.d
+    layer = 2 * d + 2 * d * model.G / model.H + 3 * model.f
+    return 4 * model.L * d * layer + 4 * d * model.V + 12 * model.L * d * model.T
 
 
 def verl(model: SimplifiedModel) -> float:
@@ -197,6 +214,24 @@ OTHER_FORMULAS: tuple[OtherFormula, ...] = (
         why="no router; half of T x T in every layer, windows ignored (full T x T before"
         " 2025-03-06, 8873b55d6a); vocabulary padded in its runs",
         flops=megatron_lm,
+    ),
+    OtherFormula(
+        name="Megatron-Bridge num_floating_point_operations",
+        repo="NVIDIA-NeMo/Megatron-Bridge",
+        path="src/megatron/bridge/training/utils/flop_utils.py",
+        commit="0494433be0f526f59f7ad56bec005279af32c375",
+        why="no router; T/2 instead of (T+1)/2 pairs, windows counted; LoRA counts as full"
+        " training; vocabulary padded in its runs",
+        flops=megatron_bridge,
+    ),
+    OtherFormula(
+        name="Megatron-Bridge, LoRA",
+        repo="NVIDIA-NeMo/Megatron-Bridge",
+        path="src/megatron/bridge/training/utils/flop_utils.py",
+        commit="0494433be0f526f59f7ad56bec005279af32c375",
+        why="two passes of each weight, no adapters, full attention of each document; its code"
+        " uses it for LoRA of Llama 3 70B on packed SQuAD alone, here for any model",
+        flops=megatron_bridge_lora,
     ),
     OtherFormula(
         name="torchtitan get_*_nparams_and_flops",
@@ -359,10 +394,13 @@ def compare_other_formulas(
     seq_len: int,
     *,
     recompute: Literal["none", "full"],
+    trainable: Trainable | None = None,
+    ours: float | None = None,
 ) -> list[ToolComparison]:
     """Return every formula of `OTHER_FORMULAS` for this model, in their order.
 
     seq_len: tokens of one unpacked sequence
+    trainable: for the tools that count adapters; ours: our count, default full training
     recompute: full if every layer is recomputed, which some tools count as work
 
     A tool that reads `intermediate_size` of the model's config.json has no figure for a wholly
@@ -372,8 +410,17 @@ def compare_other_formulas(
     """
     if recompute not in ("none", "full"):
         raise TOOLS_WITHOUT_POLICY(policy=recompute)
-    ours = flops_per_token(operators(shape, seq_len))
-    seen = SimplifiedModel(shape=shape, T=seq_len, recompute=recompute, intermediate_size=None)
+    trained = trainable or Trainable()
+    if ours is None:
+        ours = flops_per_token(operators(shape, seq_len, trainable=trained))
+    seen = SimplifiedModel(
+        shape=shape,
+        T=seq_len,
+        recompute=recompute,
+        intermediate_size=None,
+        lora_rank=trained.lora_rank,
+        adapters=adapter_params(shape, trained),
+    )
     return [_compared(other, seen, ours) for other in OTHER_FORMULAS]
 
 

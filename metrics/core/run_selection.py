@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from difflib import get_close_matches
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Final
 
@@ -20,8 +21,8 @@ def choose(table: pl.DataFrame, *names: str, noun: str = "run") -> pl.DataFrame:
 
     table: any with `run_id` and `name`: Analysis.metrics, reports.current_metrics, the table
     `runs`; its columns and units stay. names: ids, beginnings of ids, names, ids of other
-    sources of the same launch, or paths of logs (column `sources`). noun: what the rows are, also
-    the command that lists them.
+    sources of the same launch, paths of logs (column `sources`), or patterns of names (`titan-*`).
+    noun: what the rows are, also the command that lists them.
 
     Raises RunNameError with the nearest names where no run matches.
 
@@ -40,10 +41,18 @@ def choose(table: pl.DataFrame, *names: str, noun: str = "run") -> pl.DataFrame:
         if not rows and "sources" in table.columns:
             path = str(Path(name).absolute())
             rows = [i for i, of in enumerate(table["sources"]) if path in of]
+        rows = rows or [i for i, run in enumerate(run_names) if _fits(run, name)]
         if not rows:
             raise _unknown(name, run_names, noun)
         keep += rows
     return table[list(dict.fromkeys(keep))]
+
+
+def _fits(run_name: str, pattern: str) -> bool:
+    return not _WILDCARDS.isdisjoint(pattern) and fnmatchcase(run_name, pattern)
+
+
+_WILDCARDS: Final = frozenset("*?[")
 
 
 def _unknown(name: str, run_names: list[str], noun: str) -> RunNameError:

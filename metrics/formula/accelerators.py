@@ -1,8 +1,9 @@
-"""Dense peaks of accelerators, by the exact name that a framework prints.
+"""Dense peaks of accelerators, by printed or typed names.
 
-accelerators.toml contains the table and defines a peak. Names match as a whole, after
-`normalise_name`, never in part: "A100" is not "A1000", "L4" is not "L40S", and "H20" is not
-"H200". An unknown name is an error, never a fallback.
+accelerators.toml contains the table and defines a peak. Names match as a whole, never in part:
+"A100" is not "A1000", "L4" is not "L40S", and "H20" is not "H200". Case, order, hyphens, form and
+capacity may be spelt otherwise (metrics.formula.accelerator_spelling). A name that may mean several
+accelerators, or none, is an error with the nearest names, never a fallback.
 
 A user adds accelerators, or replaces rows of the table, with a TOML file with the same keys
 (`load_overlay`):
@@ -17,6 +18,7 @@ A user adds accelerators, or replaces rows of the table, with a TOML file with t
 Errors:
 
     UnknownAcceleratorError (LookupError)
+    AmbiguousAcceleratorError (UnknownAcceleratorError)
     OverlayError (ValueError)
 
 `messages.py` has their kinds.
@@ -31,21 +33,25 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, Literal, cast, get_args
+from typing import Any, Final, Literal, cast, get_args
 
 from fairmfu.ingest.core.data_files import read_data_file
 
 from . import messages
+from .accelerator_spelling import Spelling, includes, is_other_kind, matches, spelling
 from .flops import Dtype
-from .messages import OverlayError, UnknownAcceleratorError
+from .messages import AmbiguousAcceleratorError, OverlayError, UnknownAcceleratorError
 
 __all__ = [
     "Accelerator",
+    "AmbiguousAcceleratorError",
     "OverlayError",
     "UnknownAcceleratorError",
     "accelerator_names",
+    "accelerator_note",
     "all_accelerators",
     "buildable_accelerators",
+    "explain_missing_peak",
     "find_accelerator",
     "load_overlay",
     "normalise_name",
@@ -82,19 +88,47 @@ def find_accelerator(name: str, overlay: Sequence[Accelerator] = ()) -> Accelera
 
     overlay: a user's rows (`load_overlay`), searched before the table
 
-    Raises UnknownAcceleratorError.
+    Raises UnknownAcceleratorError, AmbiguousAcceleratorError.
     """
-    wanted = normalise_name(name)
+    wanted, typed = normalise_name(name), spelling(name)
     overlaid = dict(_named(overlay))
     if wanted in overlaid:
         return overlaid[wanted]
-    rows, table_names = _row_indices(), accelerator_names()
-    if wanted in rows:
-        return _built(rows[wanted])
-    names = {key: table_names[row] for key, row in rows.items()}
-    names |= {key: accelerator.name for key, accelerator in overlaid.items()}
-    near = difflib.get_close_matches(wanted, names, n=3)
-    raise _unknown(name, list(dict.fromkeys(names[key] for key in near)))
+    own = [row for row in overlay if matches(typed, _spellings(row))]
+    if own:
+        return _only_one(name, own)
+    if wanted in _row_indices():
+        return _built(_row_indices()[wanted])
+    alike = [index for index, names in enumerate(_table_spellings()) if matches(typed, names)]
+    if not alike:
+        raise _unresolved(name, overlay)
+    return _only_one(name, [_built(index) for index in alike])
+
+
+def _only_one(name: str, rows: Sequence[Accelerator]) -> Accelerator:
+    if len(rows) > 1:
+        raise _ambiguous(name, [row.name for row in rows])
+    return rows[0]
+
+
+def _unresolved(name: str, overlay: Sequence[Accelerator]) -> UnknownAcceleratorError:
+    """Return the error of an unresolved name, with candidates."""
+    rows = [(row.name, _spellings(row)) for row in overlay]
+    rows += zip(accelerator_names(), _table_spellings(), strict=True)
+    typed = spelling(name)
+    if known := [row for row, names in rows if is_other_kind(typed, names)]:
+        return _unknown(name, known[:MAX_CANDIDATES])
+    if meant := [row for row, names in rows if includes(typed, names)]:
+        return _ambiguous(name, meant[:MAX_CANDIDATES])
+    table_names = accelerator_names()
+    names = {key: table_names[row] for key, row in _row_indices().items()}
+    names |= {key: accelerator.name for key, accelerator in _named(overlay)}
+    near = difflib.get_close_matches(normalise_name(name), names, n=3)
+    return _unknown(name, list(dict.fromkeys(names[key] for key in near)))
+
+
+MAX_CANDIDATES: Final = 6
+"""Most accelerators that the error of an unknown or ambiguous name lists."""
 
 
 def _unknown(name: str, nearest: list[str]) -> UnknownAcceleratorError:
@@ -104,20 +138,46 @@ def _unknown(name: str, nearest: list[str]) -> UnknownAcceleratorError:
     return error
 
 
+def _ambiguous(name: str, nearest: list[str]) -> AmbiguousAcceleratorError:
+    error = messages.AMBIGUOUS_ACCELERATOR(name=name, names=", ".join(nearest))
+    error.name, error.nearest = name, nearest
+    return error
+
+
 def peak_source(accelerator: Accelerator, dtypes: Iterable[Dtype]) -> str | None:
     """Describe an accelerator's peaks for these precisions, with their source.
 
-    `NVIDIA H20: dense bf16 148 TFLOP/s per GPU; confidence medium; source: …`. None if a precision
-    has no peak.
+    `NVIDIA H20: dense bf16 148 TFLOP/s per GPU; confidence medium; source: …; note: …`. None if a
+    precision has no peak.
     """
     peaks = [(name, accelerator.peaks.get(name)) for name in dict.fromkeys(dtypes)]
     said = [f"{name} {peak / 1e12:,g}" for name, peak in peaks if peak is not None]
     if not said or len(said) < len(peaks):
         return None
+    note = f"; note: {accelerator.note.rstrip('.')}" if accelerator.note else ""
     return (
         f"{accelerator.name}: dense {' and '.join(said)} TFLOP/s per {accelerator.unit}; "
-        f"confidence {accelerator.confidence}; source: {_spelt_out(accelerator)}"
+        f"confidence {accelerator.confidence}; source: {_spelt_out(accelerator)}{note}"
     )
+
+
+def accelerator_note(name: str | None, overlay: Sequence[Accelerator] = ()) -> str:
+    """Return an accelerator's note as a clause, empty without one."""
+    try:
+        device = find_accelerator(name or "", overlay)
+    except UnknownAcceleratorError:
+        return ""
+    return f"{device.name}: {device.note.rstrip('.')}" if device.note else ""
+
+
+def explain_missing_peak(
+    error: ValueError, name: str | None, overlay: Sequence[Accelerator] = ()
+) -> ValueError:
+    """Return the error of a missing peak with the accelerator's note, if it has one."""
+    note = accelerator_note(name, overlay)
+    if not note or getattr(error, "kind", "") != messages.NO_PEAK.identifier:
+        return error
+    return messages.NO_PUBLISHED_PEAK(reason=str(error).partition(" Fix: ")[0], note=note)
 
 
 def _spelt_out(accelerator: Accelerator) -> str:
@@ -162,10 +222,7 @@ _VENDORS = re.compile(r"\b(?:nvidia|amd|intel|huawei|google|aws)\b")
 
 
 def normalise_name(name: str) -> str:
-    """Return the name in lower case, without vendor, (R), (TM) and blanks.
-
-    Nothing else is normalised.
-    """
+    """Return the name in lower case, without vendor, (R), (TM) and blanks."""
     bare = re.sub(r"\((?:r|tm)\)|[®™]", " ", name.lower())
     return re.sub(r"\s+", "", _VENDORS.sub(" ", bare))
 
@@ -204,6 +261,16 @@ def _row_indices() -> Mapping[str, int]:
         for index, row in enumerate(_table())
         for name in (row["name"], *row.get("names", ()))
     }
+
+
+@cache
+def _table_spellings() -> tuple[tuple[Spelling, ...], ...]:
+    """Return the spellings of the names of each row; builds no row."""
+    return tuple(tuple(map(spelling, (row["name"], *row.get("names", ())))) for row in _table())
+
+
+def _spellings(row: Accelerator) -> tuple[Spelling, ...]:
+    return tuple(map(spelling, (row.name, *row.names)))
 
 
 @cache

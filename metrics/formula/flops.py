@@ -221,6 +221,10 @@ def _causal_pairs(n: int, window: int | None) -> int:
     return W * (W + 1) // 2 + (n - W) * W
 
 
+def _compressed_per_token(attention: Attention, lengths: Sequence[int]) -> float:
+    return sum(n * compressed_keys(attention, n) for n in lengths) / sum(lengths)
+
+
 def compressed_keys(attention: Attention, T: int, *, full: bool = False) -> float:
     """Return the compressed keys that a query sees, per token.
 
@@ -356,9 +360,13 @@ def _layer(d: int, layer: LayerGroup, A_of: _Pairs) -> Iterator[tuple[str, float
 
 
 def _attended(
-    attention: Attention, T: int, convention: AttentionConvention, attended: float | None
+    attention: Attention,
+    T: int,
+    convention: AttentionConvention,
+    attended: float | None,
+    documents: Sequence[int] | None,
 ) -> float:
-    """Return A of one layer; `attended` as in `operators`."""
+    """Return A of one layer; `attended` and `documents` as in `operators`."""
     if convention == "full":
         return T + compressed_keys(attention, T, full=True)
     masked = attended_pairs(
@@ -367,7 +375,8 @@ def _attended(
         chunk=attention.chunk,
         block=attention.key_block,
         causal=attention.causal,
-    ) + compressed_keys(attention, T)
+        documents=documents,
+    ) + _compressed_per_token(attention, documents or [T])
     if attended is None:
         return masked
     local = attention.most_keys is not None or attention.chunk is not None
@@ -416,13 +425,14 @@ def _summed(terms: Iterable[tuple[str, int, float]]) -> Iterator[tuple[str, int,
 # --- forward and backward -------------------------------------------------------------------
 
 
-def operators(
+def operators(  # noqa: PLR0913 - inputs of the formula
     shape: ModelShape,
     seq_len: int,
     *,
     attention: AttentionConvention = "exact",
     trainable: Trainable | None = None,
     attended: float | None = None,
+    documents: Sequence[int] | None = None,
 ) -> tuple[Operator, ...]:
     """Return every operator of the model once, in the order of the forward pass.
 
@@ -433,6 +443,8 @@ def operators(
         Replaces A of the full causal layers. A layer with a window or chunk takes the smaller
         of `attended` and its own A over one sequence: exact where every document is shorter than
         the window or none ends inside it, else an upper bound. `full` ignores `attended`.
+    documents: lengths of the packed documents, where a mask separates them: A of every layer is
+        then exact. Give either `attended` or these
 
     Raises ValueError for a length below 1, an `attended` outside (0, T], or LoRA targets missing
     from this model.
@@ -440,7 +452,9 @@ def operators(
     if attended is not None and not 0 < attended <= seq_len:
         raise messages.ATTENDED_OUT_OF_RANGE(seq_len=seq_len, attended=attended)
     trained = trainable or Trainable()
-    terms = _summed(_forward(shape, lambda at: _attended(at, seq_len, attention, attended)))
+    terms = _summed(
+        _forward(shape, lambda at: _attended(at, seq_len, attention, attended, documents))
+    )
     base = (make_operator(name, layers, flops, trained) for name, layers, flops in terms)
     if trained.kind != "lora":
         return tuple(base)
@@ -533,11 +547,11 @@ def inference_operators(
     if phase == "prefill":
         return operators(served, context_len, trainable=forward_only)
     _check_lengths(context_len, [context_len], [])
-    terms = _summed(_forward(served, lambda attention: _cached(attention, context_len)))
+    terms = _summed(_forward(served, lambda attention: cached_keys(attention, context_len)))
     return tuple(make_operator(*term, forward_only) for term in terms)
 
 
-def _cached(attention: Attention, context_len: int) -> int:
+def cached_keys(attention: Attention, context_len: int) -> int:
     """Return the number of keys that the last of `context_len` tokens sees."""
     seen = context_len
     if attention.chunk is not None:
@@ -572,13 +586,14 @@ def hfu_unknown_reason(recompute: str | None, shape: ModelShape | None = None) -
     return f"no closed form for recompute={recompute!r}: its executed FLOPs are unknown"
 
 
-def hardware_operators(
+def hardware_operators(  # noqa: PLR0913 - inputs of the formula
     shape: ModelShape,
     seq_len: int,
     recompute: Recompute,
     *,
     trainable: Trainable | None = None,
     attended: float | None = None,
+    documents: Sequence[int] | None = None,
 ) -> tuple[tuple[Operator, ...], tuple[Operator, ...]]:
     """Return the operators with recomputation, for the bounds of HFU: lower, upper.
 
@@ -591,7 +606,7 @@ def hardware_operators(
     """
     if reason := hfu_unknown_reason(recompute, shape):
         raise messages.NO_HFU(reason=reason)
-    ops = operators(shape, seq_len, trainable=trainable, attended=attended)
+    ops = operators(shape, seq_len, trainable=trainable, attended=attended, documents=documents)
     high = tuple(replace(op, recomputed=_recomputed(op, recompute)) for op in ops)
     if recompute != "full":
         return high, high
@@ -633,6 +648,7 @@ def hardware_flops_bounds(
     recompute: str | None,
     *,
     trainable: Trainable | None = None,
+    documents: Sequence[int] | None = None,
 ) -> tuple[float | None, float | None]:
     """Return the numerators of `hfu_low` and `hfu_high` [FLOP per token].
 
@@ -641,7 +657,7 @@ def hardware_flops_bounds(
     policy = _POLICIES.get(recompute)
     if policy is None or shape.has_linear_attention:
         return None, None
-    low, high = hardware_operators(shape, seq_len, policy, trainable=trainable)
+    low, high = hardware_operators(shape, seq_len, policy, trainable=trainable, documents=documents)
     return _executed(low), _executed(high)
 
 

@@ -38,6 +38,13 @@ class UnknownAcceleratorError(FairmfuError, LookupError):
     nearest: Sequence[str] = ()
 
 
+class AmbiguousAcceleratorError(UnknownAcceleratorError):
+    """A name that may mean several accelerators.
+
+    nearest: names of these accelerators; none of them was used
+    """
+
+
 class OverlayError(FairmfuError, ValueError):
     """Invalid row of accelerators, mostly of a user's file; names the row and the key."""
 
@@ -47,6 +54,7 @@ class FormulaInputError(FairmfuError, ValueError):
 
 
 GIVE_CONFIG: Final = "give model_config=PATH/config.json"
+GIVE_PEAK: Final = "give peak_flops=…, the dense peak for MFU"
 GIVE_SHAPE: Final = f"{GIVE_CONFIG} or model=NAME"
 
 # -- models by name, and their sizes -------------------------------------------------------------
@@ -440,7 +448,14 @@ NO_PEAK: Final = ErrorKind(
     "This accelerator has no {precision} peak for {operator} (it has peaks for {known}).",
     "An accelerator has no peak for the precision of an operator.",
     FormulaInputError,
-    fix="give peak_flops=…, the dense peak for MFU",
+    fix=GIVE_PEAK,
+)
+NO_PUBLISHED_PEAK: Final = ErrorKind(
+    "no-published-peak",
+    "{reason} {note}.",
+    "An accelerator has no peak for a precision, and a note says why.",
+    FormulaInputError,
+    fix=GIVE_PEAK,
 )
 UNKNOWN_PRECISION: Final = ErrorKind(
     "unknown-precision",
@@ -453,6 +468,12 @@ IMPOSSIBLE_VALUE_SIZE: Final = ErrorKind(
     "impossible-value-size",
     "A value of the cache takes more than 0 bytes, not {bytes_per_value}.",
     "A Python call gives values of a cache without bytes.",
+    FormulaInputError,
+)
+IMPOSSIBLE_CONTEXT: Final = ErrorKind(
+    "impossible-context",
+    "A cache holds 1 token or more, not {context_len}.",
+    "A Python call gives a cache without tokens.",
     FormulaInputError,
 )
 
@@ -487,6 +508,14 @@ UNKNOWN_ACCELERATOR: Final = ErrorKind(
     UnknownAcceleratorError,
     fix="give its dense FLOP/s, such as peak_flops=989.4e12, or an accelerator=NAME of fairmfu "
     "accelerators",
+)
+AMBIGUOUS_ACCELERATOR: Final = ErrorKind(
+    "ambiguous-accelerator",
+    "The accelerator {name!r} is ambiguous, and its peak is never guessed. It may be: {names}.",
+    "The name of an accelerator may mean several.",
+    AmbiguousAcceleratorError,
+    fix="give accelerator=NAME with one of these names, or its dense FLOP/s, such as "
+    "peak_flops=989.4e12",
 )
 ACCELERATORS_NOT_TOML: Final = ErrorKind(
     "accelerators-not-toml",

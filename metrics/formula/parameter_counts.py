@@ -2,17 +2,25 @@
 
 modules(shape)                    parameters of each module, biases and norms included
 uncounted(shape, T)               estimated FLOPs per token outside the formula
-kv_cache_bytes_per_token(shape)   keys and values of a token of context
+kv_cache_bytes_per_token(shape)   keys and values of a token, averaged over a context
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Final
 
 from . import messages
-from .flops import attended_pairs, convolution_name, forward_flops_per_token, operators
+from .flops import (
+    InferencePhase,
+    attended_pairs,
+    cached_keys,
+    convolution_name,
+    forward_flops_per_token,
+    inference_operators,
+    operators,
+)
 from .model_shapes import (
     Attention,
     LayerGroup,
@@ -291,15 +299,32 @@ class Uncounted:
     rule: str
 
 
-def uncounted(shape: ModelShape, seq_len: int) -> tuple[Uncounted, ...]:
+def uncounted(
+    shape: ModelShape,
+    seq_len: int,
+    *,
+    phase: InferencePhase | None = None,
+    documents: Sequence[int] | None = None,
+) -> tuple[Uncounted, ...]:
     """Estimate the work of one forward outside its matmuls [FLOP per token].
 
-    seq_len: tokens of one sequence
+    seq_len: tokens of one sequence, or of the context
+    phase: of inference; default training
+    documents: as in `operators`
     """
-    counted = forward_flops_per_token(operators(shape, seq_len))
+    if phase is None:
+        ops = operators(shape, seq_len, documents=documents)
+    else:
+        ops = inference_operators(shape, seq_len, phase)
+        shape = replace(shape, mtp_modules=0)
+    counted = forward_flops_per_token(ops)
 
     def pairs(attention: Attention) -> float:
-        return attended_pairs(seq_len, window=attention.most_keys, chunk=attention.chunk)
+        if phase == "decode":
+            return cached_keys(attention, seq_len)
+        return attended_pairs(
+            seq_len, window=attention.most_keys, chunk=attention.chunk, documents=documents
+        )
 
     estimates = (
         ("attention softmax", _softmax(shape, pairs), "5 per score: max, minus, exp, sum, divide"),
@@ -409,23 +434,35 @@ def _look_up(shape: ModelShape) -> float:
 # --- the key/value cache of inference -------------------------------------------------------
 
 
-def kv_cache_bytes_per_token(shape: ModelShape, *, bytes_per_value: float) -> float:
-    """Return the size of one token's keys and values in all layers [bytes].
+def kv_cache_bytes_per_token(
+    shape: ModelShape, *, bytes_per_value: float, context_len: int = 1
+) -> float:
+    """Return the size of the keys and values of a context, per token of it [bytes].
 
     bytes_per_value: 2 in BF16, 1 in FP8
+    context_len: tokens of the context; 1 gives what a single token adds in all layers
 
-    MLA caches the latent vector and the rotary key, c + rope. A layer with a window caches no more
-    than the window's tokens, and linear attention a state of fixed size: neither grows with a long
-    context. Raises ValueError for zero or negative bytes.
+    MLA caches the latent vector and the rotary key, c + rope. A layer with a window or chunks
+    caches no more than the tokens of one, and linear attention a state of fixed size, which is not
+    included. Raises ValueError for zero or negative bytes or tokens.
     """
     if bytes_per_value <= 0:
         raise messages.IMPOSSIBLE_VALUE_SIZE(bytes_per_value=bytes_per_value)
+    if context_len < 1:
+        raise messages.IMPOSSIBLE_CONTEXT(context_len=context_len)
     values = sum(
-        group.count * group.passes * _cached_values(mixer)
+        group.count * group.passes * _cached_values(mixer) * _cached_tokens(mixer, context_len)
         for group in shape.layers
         for mixer in group.mixers
     )
-    return values * bytes_per_value
+    return values * bytes_per_value / context_len
+
+
+def _cached_tokens(mixer: Mixer, context_len: int) -> int:
+    if not isinstance(mixer, Attention):
+        return 0
+    limits = (mixer.window, mixer.chunk)
+    return min([context_len, *(limit for limit in limits if limit is not None)])
 
 
 def _cached_values(attention: Mixer) -> int:

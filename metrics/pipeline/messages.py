@@ -33,24 +33,38 @@ RATE_AGAINST_LOG: Final = MessageKind(
 
 TWO_SPEEDS: Final = ErrorKind(
     "two-speeds",
-    "--tgs and --mfu exclude each other: each follows from the other.",
-    "Both TGS and MFU are given.",
+    "{options} exclude each other: each follows from the other.",
+    "More than one speed is given: TGS, MFU, HFU or TFLOP/s.",
+    FormulaInputError,
+    fix="give only one of them",
+)
+TWO_PEAKS: Final = ErrorKind(
+    "two-peaks",
+    "--accelerator and --peak-flops exclude each other: both give a peak.",
+    "Both an accelerator and its peak are given.",
     FormulaInputError,
     fix="omit one of them",
 )
 SPEED_WITHOUT_PEAK: Final = ErrorKind(
     "speed-without-peak",
     "MFU needs a peak.",
-    "TGS or MFU is given without an accelerator.",
+    "A speed is given without an accelerator or its peak.",
     FormulaInputError,
-    fix="give --accelerator",
+    fix="give --accelerator or --peak-flops",
+)
+HFU_WITHOUT_RECOMPUTE: Final = ErrorKind(
+    "hfu-without-recompute",
+    "An HFU needs executed FLOPs, which are unknown.",
+    "HFU is given, and the executed FLOPs are unknown.",
+    FormulaInputError,
+    fix="give --recompute none, full or selective",
 )
 TIME_WITHOUT_SPEED: Final = ErrorKind(
     "time-without-speed",
     "A training time needs a number of GPUs and a speed.",
     "A training time is asked for without GPUs or speed.",
     FormulaInputError,
-    fix="give --gpus, and --tgs or --mfu",
+    fix="give --gpus, and --tgs, --mfu, --hfu or --tflops",
 )
 NO_VISION_TOWER: Final = ErrorKind(
     "no-vision-tower",
@@ -86,6 +100,34 @@ INFERENCE_WITH_MTP: Final = ErrorKind(
     "Multi-token prediction modules are asked for in inference.",
     FormulaInputError,
     fix="omit --phase",
+)
+INFERENCE_WITH_DOCUMENTS: Final = ErrorKind(
+    "inference-with-documents",
+    "Documents are packed in training only.",
+    "Lengths of documents are given for inference.",
+    FormulaInputError,
+    fix="omit --documents or --phase",
+)
+PRINTED_WITHOUT_SPEED: Final = ErrorKind(
+    "printed-without-speed",
+    "A printed figure needs a speed to compare with.",
+    "A figure of a log is given without a speed.",
+    FormulaInputError,
+    fix="give --tgs",
+)
+NOT_A_PRINTED_FIGURE: Final = ErrorKind(
+    "not-a-printed-figure",
+    "{text!r} is no printed figure.",
+    "A printed figure cannot be parsed.",
+    FormulaInputError,
+    fix="write 418.2 for TFLOP/s, 41.3% for MFU",
+)
+NOT_A_LENGTH: Final = ErrorKind(
+    "not-a-length",
+    "{text!r} is no length of a document.",
+    "The length of a document cannot be parsed.",
+    FormulaInputError,
+    fix="write 4096, or 4x1024 for four",
 )
 NOT_AN_AMOUNT: Final = ErrorKind(
     "not-an-amount",

@@ -224,18 +224,20 @@ def accelerator_match_note(
 ) -> str | None:
     """Describe the accelerator that another name matches; None if the same or unknown.
 
-    A plain H100 matches the SXM card: owners of another card must see this.
+    A plain H100 matches the SXM card: owners of another card must see this. The note of a peak
+    that is not certain follows.
     """
     name = fact_values.get("accelerator", "")
     try:
         device = accelerators.find_accelerator(name, overlay)
     except UnknownAcceleratorError:
         return None
+    doubt = device.note.rstrip(".") if device.confidence != "high" else ""
     if accelerators.normalise_name(name) == accelerators.normalise_name(device.name):
-        return None
+        return f"{device.name}: {doubt}" if doubt else None
     peak = device.peaks.get("bf16")
     dense = "" if peak is None else f", {peak / 1e12:,g} TFLOP/s dense in bf16"
-    return f"{name} is treated as {device.name}{dense}"
+    return f"{name} is treated as {device.name}{dense}{'. ' if doubt else ''}{doubt}"
 
 
 def _shape(facts: Mapping[str, Mapping[str, Any]], result: UtilizationResult) -> ModelShape | None:

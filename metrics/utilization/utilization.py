@@ -17,7 +17,7 @@ import polars as pl
 from fairmfu.ingest.core.schema import FLOAT, INT, TEXT
 
 from ..formula import flops
-from ..formula.accelerators import Accelerator
+from ..formula.accelerators import Accelerator, explain_missing_peak
 from ..formula.flops import Operator
 from ..formula.precision import DtypeOf
 from . import messages
@@ -77,7 +77,8 @@ def score_utilization(
         _utilisations(run, hardware, facts, rates["tgs"], out)
     except ValueError as error:
         out.missing.append("peak_flops")
-        out.warnings.append(messages.PEAK_MISSING(error=error))
+        reason = explain_missing_peak(error, out.values["device"], overlay)
+        out.warnings.append(messages.PEAK_MISSING(error=reason))
     return out
 
 

@@ -8,11 +8,26 @@ from typing import Any, Final
 
 import polars as pl
 
-from fairmfu.metrics.pipeline.calculator import Question
+from fairmfu.metrics.pipeline.calculator import Question, parse_printed, rates_of
 
-from .tabular import Formatter, count, percent, printable, ratio, render_frame, wrapped
+from .tabular import (
+    GIB,
+    Formatter,
+    count,
+    decimal,
+    percent,
+    printable,
+    ratio,
+    render_frame,
+    wrapped,
+)
 
 Columns = dict[str, tuple[str, Formatter]]
+
+
+def _match(matches: object) -> str:
+    return "matches" if matches else "-"
+
 
 OPERATORS: Final[Columns] = {
     "name": ("operator", str),
@@ -42,6 +57,9 @@ OTHER_TOOL_COLUMNS: Final[Columns] = {
     "name": ("formula", str),
     "flops_per_token": ("FLOPs/token", count),
     "ratio_to_ours": ("/ ours", ratio),
+    "tflops": ("TFLOP/s", decimal),
+    "mfu": ("MFU", percent),
+    "matches_printed": ("printed", _match),
     "why": ("difference from ours", str),
 }
 
@@ -61,16 +79,96 @@ def show_answer(answer: Mapping[str, Any], output: str) -> str:
     return "\n\n".join(part for part in parts if part)
 
 
-def show_other_tools(question: Question, rows: Sequence[Mapping[str, Any]], output: str) -> str:
-    """Return other tools' formulas beside ours."""
+def show_other_tools(
+    question: Question,
+    answer: Mapping[str, Any],
+    rows: Sequence[Mapping[str, Any]],
+    output: str,
+    printed: str | None = None,
+) -> str:
+    """Return other tools' formulas beside ours.
+
+    answer, rows: of metrics.pipeline.calculator, the answer and the other tools
+    printed: the log's figure, which the rows were compared with
+    """
+    ours = _ours(answer, printed)
     if output == "json":
-        whole = {"model": question.shape.name, "seq_len": question.seq_len, "others": list(rows)}
+        whole = {
+            "model": question.shape.name,
+            "seq_len": question.seq_len,
+            "phase": question.phase,
+            "trainable": _trained(question),
+            "ours": ours,
+            "others": list(rows),
+        }
         return json.dumps(whole, indent=2, allow_nan=False)
     head = (
-        f"{printable(question.shape.name)}, {question.seq_len:,} tokens, full training, "
+        f"{printable(question.shape.name)}, {question.seq_len:,} tokens, {_work(question)}, "
         f"recompute {question.recompute or 'none'}: FLOPs/token by other formulas"
     )
-    return f"{wrapped(head)}\n\n{_table(rows, OTHER_TOOL_COLUMNS)}"
+    parts = [
+        wrapped(head),
+        "" if printed is None else wrapped(_matched(printed, ours, rows)),
+        _others_note(question),
+        f"ours: {ours['flops_per_token']:,.0f} FLOPs/token, exact attention",
+        _speed(answer),
+        _table(rows, OTHER_TOOL_COLUMNS),
+    ]
+    return "\n\n".join(part for part in parts if part)
+
+
+def _work(question: Question) -> str:
+    if question.phase != "train":
+        return f"inference, {question.phase}"
+    return {"full": "full training", "lora": "LoRA", "frozen": "frozen weights"}.get(
+        _trained(question), _trained(question)
+    )
+
+
+def _trained(question: Question) -> str:
+    return question.trainable.kind if question.trainable else "full"
+
+
+def _others_note(question: Question) -> str:
+    """Return what the other formulas count, if it is not what was asked."""
+    if question.phase != "train":
+        return "Other formulas count training: here a third of it, their forward."
+    if _trained(question) != "full" or question.documents:
+        return wrapped(
+            "Other formulas count full training of one unpacked sequence, unless the last column "
+            "tells otherwise; only ours counts what was asked."
+        )
+    return ""
+
+
+def _ours(answer: Mapping[str, Any], printed: str | None) -> dict[str, Any]:
+    """Return our count and rates, and whether they match the printed figure."""
+    training = answer["phase"] == "train"
+    flops = answer["flops_per_token" if training else "forward_flops_per_token"]
+    names = ("accelerator", "precision", "peak_flops", "tgs", "tflops", "mfu", "hfu")
+    times = ("tokens", "gpus", "training_days", "gpu_hours")
+    ours = {"flops_per_token": flops} | {
+        name: answer[name] for name in (*names, *times) if name in answer
+    }
+    if printed is not None:
+        ours["matches_printed"] = rates_of(flops, answer, parse_printed(printed))["matches_printed"]
+    return ours
+
+
+def _matched(printed: str, ours: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> str:
+    """Say which formula gives a printed figure, or which is nearest."""
+    every = [{"name": "ours, exact attention", **ours}, *rows]
+    names = [str(row["name"]) for row in every if row["matches_printed"]]
+    if names:
+        return f"{printed} is the figure of: {'; '.join(names)}."
+    figure = parse_printed(printed)
+    known = [row for row in every if row[figure.kind]]
+    nearest = min(known, key=lambda row: abs(row[figure.kind] / figure.value - 1))
+    return (
+        f"No formula gives {printed}. Nearest: {nearest['name']}, "
+        f"{nearest[figure.kind] / figure.value:.3f}x. Check the speed, the sequence length and the "
+        "peak; with activation checkpointing, add --recompute full."
+    )
 
 
 def _table(rows: Sequence[Mapping[str, Any]], columns: Columns) -> str:
@@ -111,8 +209,10 @@ def _totals(answer: Mapping[str, Any]) -> str:
             low, high = answer["hardware_flops_per_token"]
             lines.append(f"executed   {low:,.0f} to {high:,.0f} with activation checkpointing")
         lines += [_rule(rule) for rule in answer["rules"]]
-    cache = answer["kv_cache_bytes_per_token"]
-    lines.append(f"KV cache   {cache:,.0f} bytes per token of context")
+    lines.append(
+        f"KV cache   {answer['kv_cache_bytes_per_token']:,.0f} bytes per token of context, "
+        f"{answer['kv_cache_bytes'] / GIB:,.2f} GiB for a batch of {answer['batch']:,}"
+    )
     return "\n".join(lines)
 
 
@@ -128,12 +228,20 @@ def _speed(answer: Mapping[str, Any]) -> str:
         return ""
     lines = [
         f"{answer['accelerator']}: {answer['peak_flops'] / 1e12:,.1f} TFLOP/s dense in "
-        f"{answer['precision']}, {answer['tgs_at_peak']:,.0f} tokens/s/GPU at its peak"
+        f"{answer['precision']}, {answer['tgs_at_peak']:,.0f} tokens/s/GPU at its peak",
+        wrapped(answer["peak_source"].partition("; ")[2]),
     ]
     if "tgs" in answer:
         lines.append(
-            f"{answer['tgs']:,.1f} tokens/s/GPU is {percent(answer['mfu'])} MFU (exact attention)"
+            f"{answer['tgs']:,.1f} tokens/s/GPU is {percent(answer['mfu'])} MFU and "
+            f"{answer['tflops']:,.1f} TFLOP/s (exact attention)"
         )
+        if answer["hfu"]:
+            bounds = dict.fromkeys(map(percent, answer["hfu"]))
+            lines.append(f"{' to '.join(bounds)} HFU, with activation checkpointing")
+        if "tgs_range" in answer:
+            low, high = answer["tgs_range"]
+            lines.append(f"That HFU is {low:,.1f} to {high:,.1f} tokens/s/GPU; the least is used")
         if answer["mfu"] > 1:
             lines.append(
                 "Impossible: above 100 % MFU. Check the rate, the GPU and the sequence length."

@@ -8,7 +8,7 @@ from typing import Final
 
 _OF_A_STORE: Final = re.compile(
     r"\bfairmfu (?P<command>baseline (?:set|list|remove)|chart|compact|compare|doctor|explain|"
-    r"export|ingest|query|rebuild|remove|report|rescore|runs|set)\b"
+    r"export|ingest|missing|query|rebuild|remove|report|rescore|runs|set)\b"
     r"(?!:| -h\b)(?![^.;\n]*--store\b)"
 )
 """A command that reads or writes a store, and names none."""

@@ -53,7 +53,7 @@ SET_WITHOUT_FACT: Final = ErrorKind(
     "A run or a fact is missing.",
     "No run, or no NAME=VALUE, is given to fairmfu set.",
     click.UsageError,
-    fix="give at least one run and one NAME=VALUE",
+    fix="give at least one run and one NAME=VALUE, or --facts FILE",
 )
 LIST_WITH_NAME: Final = ErrorKind(
     "list-with-name",
@@ -85,10 +85,17 @@ GPUS_WITHOUT_TIME: Final = ErrorKind(
 )
 RECOMPUTE_WITHOUT_ACCELERATOR: Final = ErrorKind(
     "recompute-without-accelerator",
-    "--recompute gives an HFU, which needs --accelerator.",
-    "Activation checkpointing is given to fairmfu flops, and no GPU.",
+    "--recompute gives an HFU, which needs a peak.",
+    "Activation checkpointing is given to fairmfu flops, and no GPU or peak.",
     click.UsageError,
-    fix="give --accelerator NAME, or omit --recompute",
+    fix="give --accelerator NAME or --peak-flops, or omit --recompute",
+)
+PRINTED_WITHOUT_OTHERS: Final = ErrorKind(
+    "printed-without-others",
+    "--printed needs --against-others.",
+    "A figure of a log is given to fairmfu flops, and no comparison of formulas.",
+    click.UsageError,
+    fix="give --against-others, or omit --printed",
 )
 LOG_WITHOUT_CHECK: Final = ErrorKind(
     "log-without-check",
@@ -165,6 +172,20 @@ EXPORT_NOT_WRITABLE: Final = ErrorKind(
     "An export cannot be written: a full disk, or no permission.",
     click.ClickException,
     fix="{remedy}",
+)
+TEMPLATE_WITHOUT_FACT: Final = ErrorKind(
+    "template-without-fact",
+    "{path}: no fact is given.",
+    "A template of facts is given to fairmfu set before it is filled in.",
+    click.ClickException,
+    fix="fill in values, and remove the '# ' before them",
+)
+TEMPLATE_EXISTS: Final = ErrorKind(
+    "template-exists",
+    "{path} exists already, and a template never replaces a file.",
+    "The file of fairmfu missing --write exists already.",
+    click.ClickException,
+    fix="give another name to --write",
 )
 STORE_PROBLEMS: Final = ErrorKind(
     "store-problems",

@@ -10,6 +10,8 @@ from fairmfu.metrics.core.run_table import METRICS, MetricsRow, value_of
 from fairmfu.metrics.throughput.messages import ASKED_FACTS
 from fairmfu.metrics.throughput.throughput import explain_missing_rate
 
+from .fact_examples import fact_values
+
 
 def missing_facts(row: MetricsRow) -> list[str]:
     """Return names of the facts that would complete a run; empty if no fact would."""
@@ -45,6 +47,4 @@ def _example(row: MetricsRow, name: str) -> str:
     batch = row.get("samples_per_update")
     if name == "global_batch_size" and batch is not None:
         return f"{batch:.0f}"
-    fact = FACT_NAMES[name]
-    choices = ("true", "false") if fact.kind == "bool" else fact.choices
-    return "/".join(choices) or "…"
+    return "/".join(fact_values(name)) or "…"

@@ -150,5 +150,8 @@ MAX_LISTED_RUNS: Final = 3
 MAX_RANGES: Final = 4
 CLAUSE_END: Final = re.compile(r"[.:;,] ")
 
-SET_FACTS_HINT: Final = "Give missing facts with: fairmfu set RUN NAME=VALUE"
+SET_FACTS_HINT: Final = (
+    "See which facts give most runs an MFU with: fairmfu missing. Give them with: fairmfu set RUN "
+    "NAME=VALUE"
+)
 MISSING_FACTS_HINT: Final = "List missing facts with: fairmfu runs"

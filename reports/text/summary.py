@@ -355,16 +355,6 @@ def _title(row: MetricsRow) -> str:
     return f"{printable(str(row['name']))} ({row['run_id']}, {row['log_format']}){made_up}"
 
 
-def _operators(operators: pl.DataFrame) -> str:
-    return (
-        render_frame(
-            operators, "table", OPERATOR_COLUMNS, DROPPABLE_OPERATOR_COLUMNS, complete_output="json"
-        )
-        if operators.height
-        else ""
-    )
-
-
 def _facts(held: pl.DataFrame, missing: Sequence[str]) -> str:
     """Return the table of a run's facts. missing: names of facts that no figure uses."""
     unused = pl.col("name").is_in(missing)
@@ -395,7 +385,9 @@ def _operators(operators: pl.DataFrame) -> str:
         return ""
     marked = pl.when("estimate").then(pl.format("{} (estimate)", "operator")).otherwise("operator")
     named = operators.with_columns(marked.alias("operator"))
-    return render_frame(named, "table", OPERATOR_COLUMNS)
+    return render_frame(
+        named, "table", OPERATOR_COLUMNS, DROPPABLE_OPERATOR_COLUMNS, complete_output="json"
+    )
 
 
 def _formula(row: MetricsRow) -> str:

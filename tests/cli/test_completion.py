@@ -103,6 +103,20 @@ def test_what_options_take_is_offered() -> None:
     assert offered(["chart"], "co") == [one.name for one in CHARTS if one.name.startswith("co")]
 
 
+def test_facts_and_their_values_are_offered(held: Path) -> None:
+    where = ["set", "--store", str(held), "titan-8b"]
+    assert offered(where, "prec") == ["precision="]
+    assert "titan-70b" in offered(where)
+    assert offered(where, "precision=b") == ["precision=bf16"]
+    assert offered(where, "packed=") == ["packed=true", "packed=false"]
+    assert "model=llama-3-8b" in offered(where, "model=llama-3")
+    assert "accelerator=h100sxm" in offered(where, "accelerator=h1")
+    assert offered([*where, "precision", "="], "mx") == ["mxfp8"]  # bash splits words at "="
+    assert offered([*where, "trainable"], "=") == ["full", "lora", "frozen"]
+    assert offered(["ingest", "--set"], "recompute=f") == ["recompute=full"]
+    assert offered(where, "nonsense=") == []
+
+
 def test_a_name_that_nothing_begins_with_may_be_a_file() -> None:
     complete = BashComplete(main, {}, "fairmfu", "_FAIRMFU_COMPLETE")
     for words in (["flops"], ["ingest", "--log-format"]):

@@ -389,12 +389,22 @@ def _qwen2_moe(config: Config) -> ModelShape:
 
 
 def _qwen3_moe(config: Config) -> ModelShape:
+    """Qwen3 with experts: its window, where switched on, is in every layer.
+
+    The code knows neither `layer_types` nor `max_window_layers`.
+    """
+    config.read_keys.update({"sliding_window", "layer_types", "max_window_layers"})
+    window = None
+    if config.flag("use_sliding_window", default=False):
+        values = {"sliding_window": 4096, **config.values}
+        window = config.with_values(values).optional("sliding_window")
     experts = MixtureOfExperts(
         experts=config.number("num_experts", "num_local_experts"),
         experts_per_token=config.number("num_experts_per_tok"),
         expert=_ffn(config, "moe_intermediate_size"),
     )
-    mixers = _windowed_mixers(config, _qwen3_attention(config))
+    attention = replace(_qwen3_attention(config), window=window)
+    mixers = [attention] * config.number("num_hidden_layers")
     return _decoder(config, _qwen_sparse(config, mixers, experts))
 
 

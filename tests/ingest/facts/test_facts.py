@@ -178,6 +178,20 @@ def test_a_wrong_flag_is_refused_and_says_why(assignment: str, says: str) -> Non
         facts_from_flags([assignment])
 
 
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("precision=BF16", "bf16"),
+        ("precision= Fp8+LM_head ", "fp8+lm_head"),
+        ("precision=bfloat16", "bf16"),
+        ("trainable=LoRA", "lora"),
+        ("recompute=Full", "full"),
+    ],
+)
+def test_a_choice_may_be_in_capitals(text: str, value: str) -> None:
+    assert [fact["value"] for fact in facts_from_flags([text])] == [value]
+
+
 def test_a_fact_without_a_value_takes_back_where_it_may() -> None:
     assert given(facts_from_flags(["gpus=", "model= "], allow_removal=True)) == {
         "gpus": None,

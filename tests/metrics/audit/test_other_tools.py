@@ -104,7 +104,8 @@ def test_the_table_has_23_formulas_by_11_models() -> None:
     assert len(OURS) == 11
     assert len({cell[:2] for cell in THEIRS}) == 23
     assert len(THEIRS) == 23 * 11
-    assert {cell[0] for cell in THEIRS} == set(BY_NAME)
+    bridge = {name for name in BY_NAME if name.startswith("Megatron-Bridge")}
+    assert {cell[0] for cell in THEIRS} == set(BY_NAME) - bridge  # tested against its code below
 
 
 @pytest.mark.parametrize("cell", OURS, ids=label)
@@ -223,7 +224,7 @@ def test_recomputation_changes_those_that_count_it_and_no_other() -> None:
     )
     changed = {a.name for a, b in zip(none, full, strict=True) if a != b}
     assert changed == {other.name for other in OTHER_FORMULAS if other.counts_recompute}
-    assert len(OTHER_FORMULAS) + len(changed) == 23
+    assert len(OTHER_FORMULAS) + len(changed) == 25
 
 
 SOFTMAX = [
@@ -246,6 +247,7 @@ def test_a_sparse_model_of_no_known_name_needs_its_config() -> None:
     assert missing == {
         "xtuner 0.1/0.2 ThroughputHook",
         "InternEvo get_megatron_flops",
+        "Megatron-Bridge, LoRA",
         "LLaMA-Factory cal_mfu",
         "nanotron get_flops",
         "accelerate nd_parallel example",
@@ -266,6 +268,29 @@ def test_linear_attention_is_missing_where_a_tool_has_it_not() -> None:
     missing = [row for row in found if row.flops_per_token is None]
     assert 0 < len(missing) < len(found)
     assert all("linear attention" in row.why for row in missing)
+
+
+def test_megatron_bridge_counts_windows_exactly_but_for_the_diagonal() -> None:
+    """W(W+1)/2 + (T-W)W pairs of a window, T/2 of a full layer instead of (T+1)/2."""
+    shape = find_model("gemma-3-27b")
+    case = SimplifiedModel(shape=shape, T=8192, recompute="none", intermediate_size=None)
+    full_layers, width = 10, 32 * 2 * 128
+    missing = full_layers * 6 * width * 0.5
+    exact = flops_per_token(operators(shape, 8192))
+    assert other_tools.megatron_bridge(case) == pytest.approx(exact - missing, rel=1e-12)
+    short = case._replace(T=1024)
+    assert other_tools.megatron_bridge(short) == other_tools.megatron_lm(short)
+
+
+def test_megatron_bridge_counts_two_passes_of_lora() -> None:
+    """Its code: frozen FLOPs times 2/3, with the squares of the lengths in full."""
+    case = SimplifiedModel(
+        shape=find_model("llama-3-70b"), T=4096, recompute="none", intermediate_size=None
+    )
+    layers, hs, ffn_hs, vocab = 80, 8192, 28672, 128256
+    frozen = layers * hs**2 * (12 + 12 * 8 / 64 + 18 * ffn_hs / hs + 6 * vocab / (layers * hs))
+    theirs = frozen * 2 / 3 + layers * hs**2 * 12 * 4096 / hs
+    assert other_tools.megatron_bridge_lora(case) == pytest.approx(theirs)
 
 
 def test_another_policy_is_an_error() -> None:

@@ -1,4 +1,4 @@
-"""Peaks by exact name: what other code bases get wrong is a case here."""
+"""Peaks by name: what other code bases get wrong is a case here."""
 
 from __future__ import annotations
 
@@ -10,11 +10,15 @@ from typing import Final
 
 import pytest
 from click.testing import CliRunner
+from hypothesis import assume, given
+from hypothesis import strategies as st
 
 from fairmfu.cli import main
 from fairmfu.metrics.formula import accelerators
+from fairmfu.metrics.formula.accelerator_spelling import matches
 from fairmfu.metrics.formula.accelerators import (
     Accelerator,
+    AmbiguousAcceleratorError,
     OverlayError,
     UnknownAcceleratorError,
     accelerator_names,
@@ -43,6 +47,7 @@ PRINTED = [
     ("NVIDIA H100 NVL", 835.5),
     ("NVIDIA H800", 989.4),
     ("NVIDIA H20", 148),
+    ("NVIDIA H20-3e", 148),
     ("NVIDIA H200", 989.4),
     ("NVIDIA H200 NVL", 835.5),
     ("NVIDIA GH200 480GB", 989.4),
@@ -66,9 +71,12 @@ PRINTED = [
     ("NVIDIA RTX PRO 6000 Blackwell Max-Q Workstation Edition", 438.9),
     ("NVIDIA RTX PRO 6000 Blackwell Server Edition", 467.8),
     ("NVIDIA RTX 6000 Ada Generation", 364.2),
+    ("NVIDIA GeForce RTX 3080", 59.5),
     ("NVIDIA GeForce RTX 3090", 71.2),
     ("NVIDIA GeForce RTX 3090 Ti", 80),
+    ("NVIDIA GeForce RTX 4080", 97.5),
     ("NVIDIA GeForce RTX 4090", 165.2),
+    ("NVIDIA GeForce RTX 5080", 112.6),
     ("NVIDIA GeForce RTX 5090", 209.5),
     ("AMD Instinct MI210", 181),
     ("AMD Instinct MI250", 181),
@@ -85,6 +93,7 @@ PRINTED = [
     ("Intel(R) Data Center GPU Max 1550", 340.8),
     ("Ascend910A", 256),
     ("Ascend910B2", 353.9),
+    ("Ascend910B2C", 353.9),
     ("Ascend910B4", 280),
     ("Ascend910_9392", 376),
 ]
@@ -122,11 +131,14 @@ def test_a_name_that_a_person_types(typed: str, name: str) -> None:
         "NVIDIA L40G",
         "NVIDIA A100X",
         "NVIDIA H800 PCIe",
-        "Ascend910B",
-        "Ascend910",
-        "NVIDIA H20-3e",
+        "NVIDIA A100-SXM-64GB",  # Leonardo's, of more units than other A100
+        "NVIDIA H100 64GB HBM2",
+        "NVIDIA GeForce RTX 3080 12GB",
+        "NVIDIA GeForce RTX 4080 SUPER",
+        "NVIDIA GeForce RTX 4090 D",
+        "NVIDIA GeForce RTX 4090 Laptop GPU",
+        "Tesla V100-SXM3-32GB",
         "NVIDIA L2",
-        "NVIDIA RTX PRO 6000",
         "NVIDIA RTX PRO 5000 Blackwell",
         "NVIDIA RTX PRO 6000 Blackwell Generation Laptop GPU",
         "NVIDIA RTX PRO 6000 Blackwell Server Edition MIG 2g.48gb",  # a slice, as torch names it
@@ -138,8 +150,6 @@ def test_a_name_that_a_person_types(typed: str, name: str) -> None:
         "AMD Instinct MI300A HF",
         "AMD Instinct MI300X HF",
         "AMD Instinct MI308X",
-        "AMD Instinct MI250X/MI250",
-        "AMD Instinct MI250X / MI250",
         "Intel(R) Xeon(R) Processor",
         "",
     ],
@@ -149,6 +159,96 @@ def test_a_name_that_is_not_known_is_never_another_device(name: str) -> None:
         find_accelerator(name)
     assert f"{name!r} is unknown" in str(error.value)
     assert error.value.name == name
+
+
+# 30 names as people type them, with the accelerators that they may mean: one, or those that the
+# refusal lists.
+TYPED = [
+    ("H100 80GB", ["NVIDIA H100 SXM"]),
+    ("h100-sxm5-80gb", ["NVIDIA H100 SXM"]),
+    ("H100SXM", ["NVIDIA H100 SXM"]),
+    ("NVIDIA H100 PCI-E 80GB", ["NVIDIA H100 PCIe"]),
+    ("h100 nvl 94G", ["NVIDIA H100 NVL"]),
+    ("H100 94GB", ["NVIDIA H100 SXM", "NVIDIA H100 PCIe", "NVIDIA H100 NVL"]),
+    ("A100-SXM4-80G", ["NVIDIA A100"]),
+    ("a100 80GiB sxm", ["NVIDIA A100"]),
+    ("A100_40GB_PCIe", ["NVIDIA A100"]),
+    ("A100 64GB", ["NVIDIA A100"]),
+    ("H200-141GB", ["NVIDIA H200 SXM"]),
+    ("H20 141 GB", ["NVIDIA H20-3e"]),
+    ("nvidia-h20", ["NVIDIA H20"]),
+    ("gb200 nvl72", ["NVIDIA GB200"]),
+    ("rtx 4090", ["NVIDIA RTX 4090"]),
+    ("RTX4090", ["NVIDIA RTX 4090"]),
+    ("GeForce-RTX-5080", ["NVIDIA RTX 5080"]),
+    ("3090 24GB", ["NVIDIA RTX 3090"]),
+    ("A6000", ["NVIDIA RTX A6000"]),
+    ("l40s 48g", ["NVIDIA L40S"]),
+    ("v100 32GB", ["NVIDIA V100 SXM"]),
+    (
+        "RTX PRO 6000",
+        [
+            f"NVIDIA RTX PRO 6000 Blackwell {kind} Edition"
+            for kind in ("Workstation", "Max-Q Workstation", "Server")
+        ],
+    ),
+    ("mi-300x", ["AMD MI300X"]),
+    ("MI300", ["AMD MI300A", "AMD MI300X"]),
+    ("MI250X / MI250", ["AMD MI250 GCD", "AMD MI250X GCD", "AMD MI250X OAM"]),
+    ("ascend 910b2", ["Huawei Ascend 910B2"]),
+    ("910B", [f"Huawei Ascend 910B{kind}" for kind in ("1", "2", "2C", "3", "4")]),
+    ("Gaudi-3", ["Intel Gaudi 3"]),
+    ("tpu-v5e", ["Google TPU v5e"]),
+    ("trainium2", ["AWS Trainium2 logical core", "AWS Trainium2 chip"]),
+]
+
+
+@each_case(("typed", "meant"), TYPED)
+def test_an_everyday_spelling_is_found_or_refused_with_candidates(
+    typed: str, meant: list[str]
+) -> None:
+    other_capacity = typed in ("H100 94GB", "A100 64GB")
+    if len(meant) == 1 and not other_capacity:
+        assert find_accelerator(typed).name == meant[0]
+        return
+    with pytest.raises(UnknownAcceleratorError, match=r" Fix: give ") as error:
+        find_accelerator(typed)
+    assert error.value.nearest == meant
+    assert all(name in str(error.value) for name in meant)
+    assert isinstance(error.value, AmbiguousAcceleratorError) is not other_capacity
+
+
+SEPARATORS = st.sampled_from([" ", "-", "_", "  "])
+PARTS = st.permutations(["A100", "SXM4", "80GB", "HBM2e"])
+
+
+@given(parts=PARTS, size=st.integers(1, 4), separator=SEPARATORS, upper=st.booleans())
+def test_order_case_and_separators_of_a_name_do_not_matter(
+    parts: list[str], size: int, separator: str, *, upper: bool
+) -> None:
+    assume("A100" in parts[:size])
+    name = separator.join(parts[:size])
+    assert find_accelerator(name.upper() if upper else name.lower()).name == "NVIDIA A100"
+
+
+@given(name=st.from_regex(r"[a-z0-9 ./-]{1,24}", fullmatch=True))
+def test_any_name_is_found_or_refused_in_any_case(name: str) -> None:
+    assert _found(name) == _found(name.upper())
+    assert set(_found(name)) <= set(accelerator_names())
+
+
+def _found(name: str) -> list[str]:
+    try:
+        return [find_accelerator(name).name]
+    except UnknownAcceleratorError as error:
+        return error.nearest
+
+
+def test_each_name_of_the_table_is_a_spelling_of_one_row() -> None:
+    rows = accelerators._table_spellings()
+    for index, names in enumerate(rows):
+        for name in names:
+            assert [i for i, other in enumerate(rows) if matches(name, other)] == [index], name
 
 
 def test_the_error_names_what_is_near() -> None:
@@ -218,12 +318,18 @@ def test_a_bad_accelerator_fails_only_what_needs_it(
         ("NVIDIA A100", 108 * 4, 2 * 256, 1.41e9),
         ("NVIDIA A30", 56 * 4, 2 * 256, 1.44e9),
         ("NVIDIA H100 80GB HBM3", 132 * 4, 2 * 512, 1.83e9),
+        ("NVIDIA GeForce RTX 3080", 68 * 4, 2 * 64, 1.71e9),
         ("NVIDIA GeForce RTX 3090", 82 * 4, 2 * 64, 1.695e9),
         ("NVIDIA GeForce RTX 3090 Ti", 84 * 4, 2 * 64, 1.86e9),
+        ("NVIDIA GeForce RTX 4080", 76 * 4, 2 * 64, 2.505e9),
         ("NVIDIA GeForce RTX 4090", 128 * 4, 2 * 64, 2.52e9),
+        ("NVIDIA GeForce RTX 5080", 84 * 4, 2 * 64, 2.617e9),
         ("NVIDIA GeForce RTX 5090", 170 * 4, 2 * 64, 2.407e9),
         ("NVIDIA RTX PRO 6000 Blackwell Workstation Edition", 188 * 4, 2 * 128, 2.617e9),
         ("NVIDIA RTX PRO 6000 Blackwell Server Edition", 188 * 4, 2 * 128, 2.43e9),
+        ("Intel Gaudi 3", 8, 2 * 65536, 1.6e9),
+        ("Gaudi 3 1.75 GHz", 8, 2 * 65536, 1.75e9),
+        ("Ascend910B2C", 24, 8192, 1.8e9),
         ("AMD Instinct MI210", 104, 1024, 1.7e9),
         ("AMD Instinct MI250", 104, 1024, 1.7e9),
         ("AMD Instinct MI250X", 110, 1024, 1.7e9),
@@ -253,6 +359,31 @@ def test_eight_bits_are_twice_as_fast_as_sixteen() -> None:
     for row in buildable_accelerators():
         if "fp8" in row.peaks and not row.name.startswith(others):
             assert row.peaks["fp8"] == pytest.approx(2 * row.peaks["bf16"], rel=0.0015), row.name
+
+
+@pytest.mark.parametrize(
+    ("name", "other", "peak", "other_peak"),
+    [
+        ("Gaudi3", "Gaudi 3 1750 MHz", 1677.7, 1835),
+        ("NVIDIA GB200", "GB200 DGX Cloud", 2500, 2450),
+        ("NVIDIA GB300", "GB300 DGX Cloud", 2500, 2450),
+    ],
+)
+def test_a_device_with_two_published_peaks_names_the_other(
+    name: str, other: str, peak: float, other_peak: float
+) -> None:
+    row = find_accelerator(name)
+    assert row.peaks["bf16"] == peak * 1e12
+    assert find_accelerator(other).peaks["bf16"] == other_peak * 1e12
+    assert f"accelerator='{other}'" in row.note
+    assert row.note.rstrip(".") in (peak_source(row, ["bf16"]) or "")
+
+
+def test_a_device_without_a_published_peak_says_so() -> None:
+    row = find_accelerator("NVIDIA GB10")
+    assert peak_source(row, ["bf16"]) is None
+    assert row.peaks == {"fp4": 500e12}
+    assert "peak_flops" in row.note
 
 
 def test_devices_are_what_a_framework_sees() -> None:
@@ -295,6 +426,7 @@ def test_an_overlay_adds_devices() -> None:
     overlay = load_overlay(OWN)
     own = find_accelerator("x1-80gb", overlay)
     assert own == overlay[0]
+    assert find_accelerator("x1 80G", overlay) == own
     assert own.peaks == {"fp32": 60e12, "bf16": 800e12, "fp8": 1600e12}
     assert list(own.peaks) == ["fp32", "bf16", "fp8"]
     assert (own.confidence, own.note) == ("medium", "")
@@ -371,3 +503,14 @@ def test_a_users_own_source_stays_as_it_is_written() -> None:
     )
     said = peak_source(row, ["bf16"])
     assert said == "X1: dense bf16 800 TFLOP/s per GPU; confidence medium; source: titan sheet"
+
+
+def test_the_note_of_a_missing_peak_is_shown() -> None:
+    found = CliRunner().invoke(
+        main, ["flops", "llama3-8b", "--seq-len", "8192", "--accelerator", "gb10", "--tgs", "100"]
+    )
+    assert found.exit_code == 1
+    assert "no bf16 peak" in found.stderr
+    assert "NVIDIA GB10: NVIDIA publishes no other format" in found.stderr
+    assert accelerators.accelerator_note("GB10").startswith("NVIDIA GB10: ")
+    assert accelerators.accelerator_note("z9000") == accelerators.accelerator_note(None) == ""

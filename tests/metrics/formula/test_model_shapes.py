@@ -664,6 +664,27 @@ def test_windows_of_qwen_need_to_be_switched_on() -> None:
     assert windows(from_hugging_face({**config, "use_sliding_window": True})) == {None: 4, 16: 2}
 
 
+@pytest.mark.parametrize(
+    ("keys", "window"),
+    [
+        ({}, None),
+        ({"use_sliding_window": False, "sliding_window": 16}, None),
+        ({"use_sliding_window": True, "sliding_window": 16, "max_window_layers": 4}, 16),
+        ({"use_sliding_window": True}, 4096),
+        ({"use_sliding_window": True, "sliding_window": None}, None),
+    ],
+)
+def test_qwen3_with_experts_has_its_window_in_every_layer(
+    keys: dict[str, Any], window: int | None
+) -> None:
+    """Its code in transformers has one mask for all layers, and no `max_window_layers`."""
+    config = {"model_type": "qwen3_moe", "hidden_size": 64, "num_hidden_layers": 6}
+    config |= {"num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16}
+    config |= {"num_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 32}
+    config |= {"intermediate_size": 96, "vocab_size": 100}
+    assert windows(from_hugging_face(config | keys)) == {window: 6}
+
+
 def test_layer_types_stand_above_the_pattern() -> None:
     config = {
         **config_of("gemma-2-2b"),

@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
+from hypothesis import given
+from hypothesis import strategies as st
 
 from fairmfu.cli import main
 from fairmfu.metrics.formula.model_shapes import find_model
@@ -16,6 +18,8 @@ from fairmfu.metrics.pipeline.calculator import (
     compare_with_other_tools,
     parse_amount,
     parse_image_size,
+    parse_lengths,
+    parse_printed,
 )
 from tests.support.error_kinds import of_kind
 from tests.support.folders import ROOT
@@ -68,7 +72,7 @@ def test_a_training_time_is_tokens_over_rate() -> None:
     ("options", "said"),
     [
         (("--gpus", "8"), "--gpus needs --time-for"),
-        (("--recompute", "full"), "needs --accelerator"),
+        (("--recompute", "full"), "needs a peak"),
         (("--lora-rank", "8"), "give trainable lora"),
     ],
 )
@@ -190,13 +194,20 @@ def test_a_question_without_an_answer_says_why(options: tuple, says: str) -> Non
     ("options", "kind"),
     [
         ({"accelerator": "h100", "tgs": 1.0, "mfu": 0.4}, "two-speeds"),
+        ({"accelerator": "h100", "hfu": 0.4, "tflops": 1.0}, "two-speeds"),
+        ({"accelerator": "h100", "hfu": 0.4}, "hfu-without-recompute"),
+        ({"accelerator": "h100", "peak_flops": 1e15}, "two-peaks"),
+        ({"tflops": 400.0}, "speed-without-peak"),
         ({"tgs": 1.0}, "speed-without-peak"),
         ({"mfu": 0.4}, "speed-without-peak"),
+        ({"phase": "decode", "documents": "4096"}, "inference-with-documents"),
+        ({"documents": "4096,x"}, "not-a-length"),
         ({"tokens": 1e12, "accelerator": "h100", "tgs": 1.0}, "time-without-speed"),
         ({"tokens": 1e12, "accelerator": "h100", "gpus": 8}, "time-without-speed"),
         ({"images": ["28x28"]}, "no-vision-tower"),
         ({"phase": "decode", "accelerator": "h100", "tgs": 1.0}, "inference-with-rate"),
         ({"phase": "decode", "accelerator": "h100", "mfu": 0.4}, "inference-with-rate"),
+        ({"phase": "decode", "accelerator": "h100", "tflops": 1.0}, "inference-with-rate"),
         ({"phase": "prefill", "trainable": "frozen"}, "inference-with-rate"),
         ({"phase": "prefill", "mtp_modules": 1}, "inference-with-mtp"),
     ],
@@ -212,6 +223,10 @@ def test_a_question_that_contradicts_itself_is_refused(options: dict[str, Any], 
         {"accelerator": "h100"},
         {"accelerator": "h100", "tgs": 1.0},
         {"accelerator": "h100", "mfu": 0.4, "tokens": "1T", "gpus": 8},
+        {"accelerator": "h100", "tflops": 400.0, "tokens": "1T", "gpus": 8},
+        {"accelerator": "h100", "hfu": 0.4, "recompute": "full"},
+        {"peak_flops": 1e15, "tgs": 6400.0},
+        {"documents": [4096, 4096]},
         {"phase": "decode"},
         {"mtp_modules": 1},
         {"trainable": "lora", "lora_rank": 8, "lora_targets": "q_proj,v_proj"},
@@ -309,3 +324,141 @@ def test_other_tools_count_with_recomputation_where_it_is_asked() -> None:
     again = ask("llama3-8b", 8192, recompute="full")
     assert {row["name"] for row in compare_with_other_tools(again)} <= plain.keys()
     assert [row for row in compare_with_other_tools(again) if row != plain[row["name"]]]
+
+
+# --- speeds, documents, cache -----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("recompute", ["none", "selective", "full"])
+def test_every_kind_of_speed_gives_the_others(recompute: str) -> None:
+    base = asked(accelerator="h100", tgs=6400.0, recompute=recompute)
+    assert base["tflops"] == pytest.approx(6400 * F / 1e12)
+    assert base["hfu"][0] >= base["mfu"]
+    for name, value in (("mfu", base["mfu"]), ("tflops", base["tflops"]), ("hfu", base["hfu"][1])):
+        other = asked(accelerator="h100", recompute=recompute, **{name: value})
+        assert other["tgs"] == pytest.approx(6400)
+        assert other["hfu"] == pytest.approx(base["hfu"])
+    low, high = asked(accelerator="h100", recompute=recompute, hfu=0.4)["tgs_range"]
+    assert low <= high
+    assert asked(accelerator="h100", recompute=recompute, tgs=high)["hfu"][0] == pytest.approx(0.4)
+    assert asked(accelerator="h100", tgs=6400.0)["hfu"] is None
+
+
+def test_a_peak_may_be_given_instead_of_a_device() -> None:
+    given = asked(peak_flops=989.4e12, tgs=6400.0)
+    known = asked(accelerator="h100", tgs=6400.0)
+    assert given["mfu"] == known["mfu"]
+    assert "source: --peak-flops" in given["peak_source"]
+    assert "1979 bf16" in known["peak_source"]
+
+
+@given(
+    lengths=st.lists(st.integers(1, 2048), min_size=1, max_size=6),
+    name=st.sampled_from(["llama3-8b", "gemma-3-27b", "llama-4-scout", "deepseek-v3"]),
+)
+def test_documents_are_counted_one_by_one(lengths: list[int], name: str) -> None:
+    """A pack has the FLOPs of its documents, each as a sequence of its own; windows too."""
+    shape = find_model(name)
+    whole = answer(Question(shape=shape, seq_len=12_288, documents=tuple(lengths)))
+    parts = [
+        length * answer(Question(shape=shape, seq_len=length))["flops_per_token"]
+        for length in lengths
+    ]
+    assert whole["flops_per_token"] * sum(lengths) == pytest.approx(sum(parts))
+    assert whole["flops_per_token_full_attention"] > whole["flops_per_token"]
+
+
+def test_documents_read_as_people_write_them() -> None:
+    assert parse_lengths("4x1024, 4096") == (1024, 1024, 1024, 1024, 4096)
+    whole, cut = asked(), asked(documents=(4096, 4096))
+    by_name = {row["name"]: row for row in cut["operators"]}
+    core = by_name["core attention"]["forward_flops_per_token"]
+    assert core == 32 * 4 * 4096 * 2048.5
+    assert cut["uncounted"][0]["forward"] == 5 * 32 * 32 * 2048.5
+    assert cut["flops_per_token"] < whole["flops_per_token"]
+    with pytest.raises(ValueError, check=of_kind("document-too-long")):
+        asked(documents=(9000,))
+
+
+def test_the_cache_of_windowed_layers_stops_growing() -> None:
+    """Gemma 3: 10 full layers, 52 with a window of 1,024; 16 heads of 128, keys and values."""
+    out = answer(ask("gemma-3-27b", 131_072, batch=4))
+    assert out["kv_cache_bytes_per_token"] == 85_248
+    assert out["kv_cache_bytes"] == 85_248 * 131_072 * 4
+    assert out["batch"] == 4
+    token = 62 * 2 * 16 * 128 * 2
+    assert answer(ask("gemma-3-27b", 1024))["kv_cache_bytes_per_token"] == token == 507_904
+
+
+def test_the_softmax_of_decoding_is_of_all_cached_keys() -> None:
+    decode, prefill = asked(phase="decode"), asked(phase="prefill")
+    scores = [out["uncounted"][0]["forward"] / (5 * 32 * 32) for out in (decode, prefill)]
+    assert scores == [8192, 4096.5]
+    windowed = answer(ask("gemma-3-27b", 131_072, phase="decode"))["uncounted"][0]["forward"]
+    assert windowed == 5 * 32 * (10 * 131_072 + 52 * 1024)
+
+
+# --- against other tools, with a speed --------------------------------------------------------
+
+
+def against(*options: object) -> dict:
+    return json.loads(
+        command("llama3-8b", "--seq-len", 8192, "--against-others", "--format", "json", *options)
+    )
+
+
+def test_every_convention_has_its_rates() -> None:
+    out = against("--accelerator", "h100", "--tgs", 6400, "--printed", "370.6 TFLOP/s")
+    assert out["ours"]["tflops"] == pytest.approx(6400 * F / 1e12)
+    assert out["ours"]["matches_printed"] is False
+    for row in out["others"]:
+        assert row["tflops"] == pytest.approx(6400 * row["flops_per_token"] / 1e12)
+        assert row["mfu"] == pytest.approx(row["tflops"] * 1e12 / 989.4e12)
+        assert row["matches_printed"] is (abs(row["tflops"] - 370.6) <= 0.05 + 5e-4 * 370.6)
+    assert any("torchtitan" in row["name"] for row in out["others"] if row["matches_printed"])
+
+
+@pytest.mark.parametrize("printed", ["33.3%", "0.333", "329.4"])
+def test_a_printed_figure_may_be_ours(printed: str) -> None:
+    options = ("--accelerator", "h100", "--tgs", 6400, "--printed", printed)
+    assert against(*options)["ours"]["matches_printed"] is True
+    assert f"{printed} is the figure of: ours, exact attention; Megatron-LM" in command(
+        "llama3-8b", "--seq-len", 8192, "--against-others", *options
+    )
+
+
+def test_a_figure_of_no_formula_names_the_nearest() -> None:
+    text = command(
+        *("llama3-8b", "--seq-len", 8192, "--against-others", "--accelerator", "h100"),
+        *("--tgs", 6400, "--printed", "500"),
+    )
+    assert "No formula gives 500. Nearest: InternEvo" in text
+
+
+def test_each_option_changes_what_it_says() -> None:
+    plain = against()
+    assert "tflops" not in plain["others"][0]
+    lora = against("--trainable", "lora", "--lora-rank", 16, "--lora-targets", "all-linear")
+    assert lora["trainable"] == "lora"
+    assert lora["ours"]["flops_per_token"] < plain["ours"]["flops_per_token"]
+    decode = against("--phase", "decode")
+    assert decode["phase"] == "decode"
+    for row, other in zip(decode["others"], plain["others"], strict=True):
+        assert row["flops_per_token"] == pytest.approx(other["flops_per_token"] / 3)
+        assert row["ratio_to_ours"] == row["flops_per_token"] / decode["ours"]["flops_per_token"]
+    fp8 = against("--accelerator", "h100", "--tgs", 6400, "--dtype", "FP8")
+    assert fp8["others"][0]["mfu"] == pytest.approx(fp8["others"][0]["tflops"] / 1978.9)
+    timed = against("--accelerator", "h100", "--mfu", 0.4, "--gpus", 64, "--time-for", "1T")
+    assert timed["ours"]["mfu"] == pytest.approx(0.4)
+    assert timed["ours"]["training_days"] > 0
+
+
+@pytest.mark.parametrize("text", ["", "many", "0", "-3", "41,3%", "1e3"])
+def test_what_is_no_printed_figure(text: str) -> None:
+    with pytest.raises(ValueError, check=of_kind("not-a-printed-figure")):
+        parse_printed(text)
+
+
+def test_a_printed_figure_needs_a_speed() -> None:
+    with pytest.raises(ValueError, check=of_kind("printed-without-speed")):
+        compare_with_other_tools(ask("llama3-8b", 8192), "370.6")

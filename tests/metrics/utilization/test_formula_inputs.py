@@ -298,6 +298,14 @@ def test_a_name_that_is_taken_for_another_device_is_said() -> None:
     assert note == "H100 is treated as NVIDIA H100 SXM, 989.4 TFLOP/s dense in bf16"
     assert accelerator_match_note({"accelerator": "nvidia h100 SXM"}) is None
     assert accelerator_match_note({"accelerator": "H20Z"}) is None
+    note = accelerator_match_note({"accelerator": "NVIDIA GB200"})
+    assert note is not None
+    assert note.startswith("NVIDIA GB200: Per B200 GPU. NVIDIA publishes two peaks: 2500")
+    note = accelerator_match_note({"accelerator": "Gaudi-3"})
+    assert note is not None
+    assert note.startswith(
+        "Gaudi-3 is treated as Intel Gaudi 3, 1,677.7 TFLOP/s dense in bf16. Intel"
+    )
     assert accelerator_match_note({"accelerator": "V100"}) == "V100 is treated as NVIDIA V100 SXM"
 
 

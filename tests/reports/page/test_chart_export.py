@@ -54,7 +54,9 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def told(store: Path) -> ReportContent:
     tables = Store(store).tables()
     analysis = analyse(tables)
-    return build_content(analysis, analysis.metrics, tables, "Samples", None, version("fairmfu"))
+    return build_content(
+        analysis, analysis.metrics, tables, "Samples", None, version("fairmfu"), store=str(store)
+    )
 
 
 @pytest.fixture(scope="module")
@@ -244,7 +246,7 @@ def test_what_cannot_be_drawn_says_why(
 def test_a_chart_without_a_name_is_wrong_usage(store: Path) -> None:
     result = run("chart", "--store", store)
     assert result.exit_code == 2
-    assert "fairmfu chart --list" in result.stderr
+    assert f"fairmfu chart --store {store} --list" in result.stderr
 
 
 def test_an_unknown_suffix_is_told_before_the_store_is_read(tmp_path: Path) -> None:

@@ -302,7 +302,7 @@ def test_every_figure_carries_its_convention():
 def test_the_appendix_shows_what_other_formulas_make_of_each_model():
     whole = parts(a_store(a_run("torchtitan", 5_000.0)))
     ((label, rows),) = whole["analysis"].other_tools().items()
-    assert rows.height == 18
+    assert rows.height == 20
     text = rendered(whole)
     assert "One model, many formulas" in text
     assert label.split(",", maxsplit=1)[0] in text

@@ -192,6 +192,7 @@ def test_doubts_say_how_to_give_what_is_missing() -> None:
     assert run_doubts(rows) == [
         "run-0: missing gpus, seq_len",
         "run-0: the same",
-        "Give missing facts with: fairmfu set RUN NAME=VALUE",
+        "See which facts give most runs an MFU with: fairmfu missing. Give them with: fairmfu set "
+        "RUN NAME=VALUE",
     ]
     assert run_doubts(rows, missing=False)[1:] == ["List missing facts with: fairmfu runs"]

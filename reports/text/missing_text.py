@@ -1,0 +1,200 @@
+"""Missing facts as text: what unlocks what, by folder; and a template to fill in."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final
+
+import polars as pl
+
+from fairmfu.ingest.core.schema import FACT_NAMES
+from fairmfu.metrics.audit.fact_suggestions import Proposal
+from fairmfu.metrics.pipeline.missing_facts import (
+    ALTERNATIVES,
+    CONDITIONS,
+    RunNeeds,
+    facts_by_folder,
+    unlocks,
+)
+
+from .fact_examples import fact_example, fact_kind, fact_values
+from .tabular import render_frame, wrapped
+from .verdict import count_noun
+
+__all__ = ["facts_template", "missing_rows", "show_facts", "show_missing"]
+
+Columns = dict[str, tuple[str, Any]]
+
+_UNLOCKS: Final[Columns] = {
+    "facts": ("facts", str),
+    "runs": ("more runs with an MFU", "{:,}".format),
+    "instead": ("or instead", str),
+}
+_FOLDERS: Final[Columns] = {
+    "folder": ("folder", str),
+    "runs": ("runs", "{:,}".format),
+    "facts": ("facts", str),
+}
+FACT_COLUMNS: Final[Columns] = {
+    "fact": ("fact", str),
+    "values": ("values", str),
+    "unit": ("unit", str),
+    "example": ("example", str),
+    "meaning": ("meaning", str),
+}
+MAX_FOLDERS: Final = 20
+"""Most rows of the table by folder."""
+
+MAX_PROPOSALS: Final = 3
+"""Most proposals that a template shows for one run."""
+
+
+def show_facts(output: str) -> str:
+    """Return all facts with values, unit, example and meaning."""
+    rows = [
+        {
+            "fact": name,
+            "values": fact_kind(name),
+            "unit": fact.unit or None,
+            "example": fact_example(name),
+            "meaning": fact.meaning,
+        }
+        for name, fact in FACT_NAMES.items()
+    ]
+    return render_frame(pl.DataFrame(rows), output, FACT_COLUMNS)
+
+
+def missing_rows(needs: Sequence[RunNeeds]) -> pl.DataFrame:
+    """Return a row per run, for JSON and CSV."""
+    rows = [
+        {
+            "run_id": run.run_id,
+            "name": run.name,
+            "folder": run.folder,
+            "facts": list(run.facts),
+            "gain": run.gain,
+            "reason": run.reason or None,
+        }
+        for run in needs
+    ]
+    schema = {"facts": pl.List(pl.String)}
+    return pl.DataFrame(rows, schema_overrides=schema)
+
+
+def show_missing(needs: Sequence[RunNeeds], output: str) -> str:
+    """Return what unlocks what, then the facts by folder."""
+    gaining = [run for run in needs if run.gain]
+    parts = [_no_gain(needs)]
+    if gaining:
+        head = (
+            f"{count_noun(len(gaining), 'run')} can get an MFU from facts that are not in the "
+            "logs. Each row comes after the rows before."
+        )
+        conditions = [
+            f"{name}: {CONDITIONS[name]}."
+            for name in CONDITIONS
+            if any(name in run.facts for run in gaining)
+        ]
+        parts = [
+            wrapped(head),
+            render_frame(_unlock_frame(gaining), output, _UNLOCKS),
+            "\n".join(conditions),
+            render_frame(_folder_frame(gaining), output, _FOLDERS),
+            _more_folders(gaining),
+            *parts,
+            "Template to fill in: fairmfu missing --write facts.toml. One run: fairmfu set RUN "
+            "NAME=VALUE. All facts: fairmfu facts",
+        ]
+    return "\n\n".join(part for part in parts if part)
+
+
+def _no_gain(needs: Sequence[RunNeeds]) -> str:
+    without = Counter(run.reason.partition(". ")[0].rstrip(".") for run in needs if not run.gain)
+    if not without:
+        return "" if needs else "Every run has an MFU."
+    reasons = "; ".join(f"{reason} ({count:,})" for reason, count in without.most_common())
+    return wrapped(f"No fact gives {count_noun(without.total(), 'run')} an MFU: {reasons}.")
+
+
+def _unlock_frame(needs: Sequence[RunNeeds]) -> pl.DataFrame:
+    return pl.DataFrame(
+        [
+            {
+                "facts": ", ".join(step.facts),
+                "runs": step.runs,
+                "instead": "; ".join(
+                    ALTERNATIVES[name] for name in step.facts if name in ALTERNATIVES
+                )
+                or None,
+            }
+            for step in unlocks(needs)
+        ],
+        schema_overrides={"instead": pl.String},
+    )
+
+
+def _folder_frame(needs: Sequence[RunNeeds]) -> pl.DataFrame:
+    rows = [
+        {"folder": folder, "runs": len(runs), "facts": ", ".join(facts)}
+        for folder, facts, runs in facts_by_folder(needs)
+    ]
+    return pl.DataFrame(rows[:MAX_FOLDERS])
+
+
+def _more_folders(needs: Sequence[RunNeeds]) -> str:
+    more = len(list(facts_by_folder(needs))) - MAX_FOLDERS
+    return f"{more:,} more rows. All: fairmfu missing --format json" if more > 0 else ""
+
+
+def facts_template(
+    needs: Sequence[RunNeeds], proposals: Mapping[str, Sequence[Proposal]], command: str
+) -> str:
+    """Return a commented TOML file with a table for each folder and set of facts.
+
+    proposals: by run id, of the logs' own figures. command: gives the facts of the file
+    """
+    runs = [run for run in needs if run.gain]
+    lines = [
+        f"# Facts that {count_noun(len(runs), 'run')} lack. Fill in the values, remove the '# ' "
+        "before them, then:",
+        f"#   {_comment(command)}",
+        "# All facts with values and examples: fairmfu facts",
+        "# For all logs of a folder, NAME = VALUE lines may also be in its facts.toml.",
+    ]
+    for folder, facts, of_folder in facts_by_folder(runs):
+        keys = [run.run_id if run.shares_name else run.name for run in of_folder]
+        lines += [
+            "",
+            "[[facts]]",
+            f"# {_comment(folder)}: {count_noun(len(of_folder), 'run')}",
+            f"runs = {json.dumps(keys, ensure_ascii=False)}",
+            *map(_template_line, facts),
+            *_proposed(of_folder, proposals),
+        ]
+    return "\n".join(lines) + "\n"
+
+
+def _template_line(name: str) -> str:
+    """Return a commented line without a value, so that no example becomes a fact."""
+    fact, value = FACT_NAMES[name], fact_example(name).partition("=")[2]
+    if fact.kind not in ("int", "float", "bool"):
+        value = json.dumps(value.strip('"'))
+    values = f" ({', '.join(fact_values(name))})" if fact_values(name) else ""
+    instead = f"; or {ALTERNATIVES[name]}" if name in ALTERNATIVES else ""
+    condition = f"; {CONDITIONS[name]}" if name in CONDITIONS else ""
+    return f"# {name} =  # such as {value}{values}: {fact.meaning}{instead}{condition}"
+
+
+def _proposed(
+    runs: Iterable[RunNeeds], proposals: Mapping[str, Sequence[Proposal]]
+) -> Iterator[str]:
+    """Yield comments with the facts that reproduce a run's logged figures."""
+    for run in runs:
+        for proposal in list(proposals.get(run.run_id, ()))[:MAX_PROPOSALS]:
+            yield f"#   {_comment(run.name)}: {proposal.settings} gives its logged figures"
+
+
+def _comment(text: str) -> str:
+    return "".join(c if c.isprintable() else "?" for c in text)
