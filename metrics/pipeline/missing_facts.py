@@ -39,7 +39,6 @@ ALTERNATIVES: Final[Mapping[str, str]] = {
     "model": "model_config",
     "model_config": "model",
     "global_batch_size": "micro_batch_size, gradient_accumulation and data_parallel",
-    "attended_pairs": "packed=true, or document_mask=false",
 }
 """What else may be given instead of a fact."""
 

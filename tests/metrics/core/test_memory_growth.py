@@ -37,7 +37,7 @@ def windows(gib: np.ndarray, every: int = 10, tokens: np.ndarray | None = None) 
 
 @settings(max_examples=40)
 @given(
-    sizes=st.tuples(st.floats(5, 70), st.floats(0.04, 1.5), st.floats(0, 0.003)),
+    sizes=st.tuples(st.floats(5, 70), st.floats(0.05, 1.5), st.floats(0, 0.003)),
     number=st.integers(20, 300),
     begin=st.floats(0, 0.7),
     seed=st.integers(0, 999),
