@@ -30,7 +30,6 @@ SINGLE_STEP: Final = MessageKind(
     "single-step",
     "Only one step is logged, and it may contain start-up",
     when="A launch has one step line.",
-    fix="log more steps",
 )
 NO_CLEAN_WINDOW: Final = MessageKind(
     "no-clean-window",

@@ -109,11 +109,15 @@ def unexplained_stalls(
     usual: FloatArray,
     stalls: BoolArray,
 ) -> BoolArray:
-    """Return the stalls explained neither by the log nor by an optimizer step (mask)."""
+    """Return the stalls explained neither by the log nor by an optimizer step (mask).
+
+    Steps of few tokens at the time of others are none: they are slow per token alone.
+    """
     events, at, wait_s = dict(run.events()), counted.indices, usual_wait(run)
     every, spans = accumulation_steps(run), run[f"{evidence}_span"][at]
     updates = count_optimizer_steps(run["step"][at], spans, every)
-    out = stalls & ((every == 1) | (updates <= spans / every))
+    step_s = counted.seconds / spans
+    out = stalls & (step_s > np.median(step_s)) & ((every == 1) | (updates <= spans / every))
     for i in np.flatnonzero(out):
         lost_s = float(counted.seconds[i] - usual[i])
         kinds = events.get(int(at[i]), ())

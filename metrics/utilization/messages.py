@@ -80,7 +80,7 @@ PADDING_UNKNOWN: Final = MessageKind(
 )
 QUANTIZED_WEIGHTS: Final = MessageKind(
     "quantized-weights",
-    "Precision is unknown: the log says {said}, so some matmuls use fewer than 16 bits",
+    "Precision is unknown, but below 16 bits in some matmuls: the log says {said}",
     when="The log shows quantized weights, and the precision is unknown.",
     fix="{choice}{none}",
 )

@@ -152,7 +152,10 @@ def _one_silent(finding: Finding, style: Style) -> str:
     if finding.days is None:
         return f"{style.name(finding.job)} is expected and has never run."
     why = f" ({style.plain(finding.reason)})" if finding.reason else ""
-    return f"{style.name(finding.job)} has not run for {count_noun(finding.days, 'day')}{why}."
+    gap = f"for {count_noun(finding.days, 'day')}"
+    if finding.days == 1 and finding.since is not None:
+        gap = f"since {finding.since.day} {finding.since:%B}"
+    return f"{style.name(finding.job)} has not run {gap}{why}."
 
 
 def _stopped(stopped: Sequence[Finding], style: Style) -> str:
@@ -284,8 +287,9 @@ def _no_news(digest: NightDigest, setups: Sequence[Finding]) -> str:
 
 def _history_needed(series: Sequence[NightSeries]) -> str:
     most = max(row["points"] for row in series)
-    who = "" if len(series) == 1 else f"the longest of {len(series):,} jobs has "
-    return f"Not enough history: {who}{most:,} of {MIN_POINTS} runs needed."
+    every = len(series)
+    who = "the only job has " if every == 1 else f"none of the {every:,} jobs has more than "
+    return f"Speed is not compared yet: it needs {MIN_POINTS} runs of a job, and {who}{most:,}."
 
 
 def _unchanged(digest: NightDigest) -> str:
@@ -318,7 +322,7 @@ def _tonight(digest: NightDigest) -> str:
         if row["state"] != STATE_NEW and not row["suspect"]
     )
     counts = {
-        "unchanged": len(ran) - few - doubt - moved,
+        "without a new change": len(ran) - few - doubt - moved,
         "changed": moved,
         "suspect": doubt,
         "with too few runs": few,

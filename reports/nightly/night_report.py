@@ -445,7 +445,7 @@ def change_size(change: NightChange, style: Style = PLAIN_STYLE) -> str:
 def change_causes(change: Row) -> str:
     """Return what changed between the last good and the first bad run, as a sentence."""
     causes = change["causes"] or []
-    return f". Between: {join_some(causes)}" if causes else ""
+    return f". Changed then: {join_some(causes)}" if causes else ""
 
 
 def change_clause(change: NightChange, now: datetime, style: Style = PLAIN_STYLE) -> str:

@@ -27,6 +27,9 @@ MIN_LOST_SHARE: Final = 0.02
 """Least share of the wall time for a cause to be named."""
 MIN_CHANGED_SHARE: Final = 0.1
 """Least change of a phase, as a share of the step's change; below, it is unchanged."""
+COLLECTIVES: Final = "collectives"
+MIN_COLLECTIVES_SHARE: Final = 0.3
+"""Smallest share of a step in collectives that is named first."""
 MAX_NAMED: Final = 3
 """Most causes, and changes of speed, that are named."""
 
@@ -37,7 +40,7 @@ def diagnosis(row: MetricsRow) -> list[str]:
     The outcome, the speeds inside the run, its memory if that changed, time outside of the step
     timer, the largest losses of time, and the ranks that caused them.
     """
-    parts = (outcome_sentence, speed_line, _memory, _pauses, _lost, _ranks)
+    parts = (outcome_sentence, speed_line, _memory, _pauses, _lost, _collectives, _ranks)
     lines = (part(row) for part in parts)
     return [line for line in lines if line]
 
@@ -148,7 +151,7 @@ def level_rate(level: SpeedLevel) -> str:
 def _cost(levels: Sequence[SpeedLevel]) -> str:
     """Return the GPU-hours that slower levels cost."""
     lost = sum(level["gpu_hours_lost"] or 0.0 for level in levels)
-    return f" Slower steps cost {lost:.2g} GPU-hours." if lost else ""
+    return f" All slower steps together cost {lost:.2g} GPU-hours." if lost else ""
 
 
 def _memory(row: MetricsRow) -> str:
@@ -160,6 +163,15 @@ def _memory(row: MetricsRow) -> str:
     if not told:
         return ""
     return f"Memory: the peak {told}{rest}{_hourly(row, changes)}."
+
+
+def _collectives(row: MetricsRow) -> str:
+    """Return the share of a step in collectives, if it is large."""
+    shares = {each["phase"]: each["share"] for each in row["phases"] or []}
+    share = shares.get(COLLECTIVES)
+    if share is None or share < MIN_COLLECTIVES_SHARE:
+        return ""
+    return f"Collectives take {percent(share)} of a step, with waiting for other ranks and stages."
 
 
 def _hourly(row: MetricsRow, changes: Sequence[MemoryChange]) -> str:

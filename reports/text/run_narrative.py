@@ -20,7 +20,7 @@ one is above 3."""
 def outcome_sentence(row: MetricsRow) -> str:
     """Return the outcome of a launch, its predecessor, repeated steps and rank spread."""
     text, outcome = row["outcome_text"], row["outcome"] or ""
-    said = f' ("{text[:MAX_OUTCOME_TEXT]}")' if text and outcome != "completed" else ""
+    said = f' ("{_cut(text)}")' if text and outcome != "completed" else ""
     parts = [f"Outcome: {OUTCOME_LABELS.get(outcome, 'unknown')}{said}"]
     if row["continues"]:
         parts.append(f"continues run {row['continues']}")
@@ -30,8 +30,15 @@ def outcome_sentence(row: MetricsRow) -> str:
         parts.append(_ranks(row))
     if row["bound"] == "data":
         share = whole_percent(not_null(row["data_share"]))
-        parts.append(f"data-bound: {share} of the step time waits for data")
+        parts.append(f"{share} of the step time waits for data")
     return "; ".join(parts) + "."
+
+
+def _cut(text: str) -> str:
+    """Return the beginning of a long line, up to a word."""
+    if len(text) <= MAX_OUTCOME_TEXT:
+        return text
+    return f"{text[: MAX_OUTCOME_TEXT - 1].rpartition(' ')[0]}…"
 
 
 def _ranks(row: MetricsRow) -> str:
@@ -121,7 +128,7 @@ def time_spent(row: MetricsRow) -> list[TimeLost]:
     share = 1 - sum(each["share"] for each in lost)
     seconds = share * row["wall_s"]
     steady: TimeLost = {
-        "cause": "all steps at the speed of TGS",
+        "cause": "all steps at the steady speed",
         "windows": None,
         "seconds": seconds,
         "share": share,

@@ -19,6 +19,7 @@ from fairmfu.metrics.compare.comparison_row import ComparisonRow
 from fairmfu.metrics.core.messages import by_gravity
 from fairmfu.metrics.core.run_selection import choose_one
 from fairmfu.metrics.core.run_table import METRICS, MetricsRow, metrics_rows, not_null, value_of
+from fairmfu.metrics.diagnosis.phase_gap import REST
 from fairmfu.metrics.formula import accelerators
 from fairmfu.metrics.formula.model_shapes import known_models
 from fairmfu.metrics.pipeline.analysis import Analysis
@@ -507,7 +508,7 @@ def _time(row: MetricsRow) -> str:
     if not rows:
         return ""
     head = (
-        f"Wall time {seconds_text(not_null(row['wall_s']))}: all steps at the speed of TGS, "
+        f"Wall time {seconds_text(not_null(row['wall_s']))}: all steps at the steady speed, "
         "and the extra time of each cause"
     )
     return f"{head}\n" + render_frame(pl.DataFrame(rows), "table", TIME_COLUMNS)
@@ -525,7 +526,7 @@ PHASE_COLUMNS: Final[Columns] = {
 def _phases(row: MetricsRow) -> str:
     """Return the phases of a step, and what a reader must know of their timers."""
     rows = phase_rows(row)
-    if not rows:
+    if not rows or {each["phase"] for each in row["phases"] or []} == {REST}:
         return ""
     step = row["phase_step_s"]
     head = "Where a step's time goes" + (f": {step_seconds(step)} per step" if step else "")

@@ -60,7 +60,7 @@ def test_stamps_hold_the_wait_for_data(wait_s, measured):
 def test_a_pause_that_the_stamps_hold_is_not_ranked(paused_s, is_told, measured):
     """Another run behind it, or an evaluation without a line: TGS was 0.15 of what it was."""
     warnings = measured(trained(0.02, paused_s=paused_s))["warnings"]
-    assert sum(NOT_RANKED in one for one in warnings) == is_told
+    assert any(NOT_RANKED in one for one in warnings) == is_told
 
 
 def test_a_wait_that_is_longer_than_the_step_is_not_ranked(measured):

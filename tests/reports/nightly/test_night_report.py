@@ -60,7 +60,7 @@ from tests.support.told_nights import (
 SCHEMA = json.loads((ROOT / "docs" / "summary.schema.json").read_text(encoding="utf-8"))
 SLOWER = (
     "torchtitan, llama3-8b, 8 x H100 SXM is 5.1 % slower (4.6 to 5.6) since 12 March. "
-    "Between: version 0.2.1 -> 0.2.2"
+    "Changed then: version 0.2.1 -> 0.2.2"
 )
 FAILED = {"path": "logs/cut.log.gz", "status": "failed", "message": "cut off after 3,200 lines"}
 HOSTILE = "a|b`c*d_e[f](http://g.h) @team www.i.j # \\| <b>k</b> \x00\x1b[31m\u202e\n- l"
@@ -149,7 +149,7 @@ def test_a_run_that_did_not_complete_comes_before_a_regression():
 
 def test_what_must_be_known_beside_it_stands_beneath():
     assert headline(build_digest(a_bad_night())).notes == (
-        "21 runs tonight in 20 jobs: 18 unchanged, 1 changed, 1 suspect.",
+        "21 runs tonight in 20 jobs: 18 without a new change, 1 changed, 1 suspect.",
         "1 log could not be read: logs/cut.log.gz.",
     )
 
@@ -205,10 +205,14 @@ def test_failed_runs_of_one_name_are_told_apart():
 def test_a_first_night_says_that_it_is_too_early():
     night = a_night(*many(nights=1), number=1)
     assert first(night) == (
-        "Not enough history: the longest of 20 jobs has 1 of 10 runs needed. 20 runs tonight."
+        "Speed is not compared yet: it needs 10 runs of a job, and none of the 20 jobs has more "
+        "than 1. 20 runs tonight."
     )
     alone = a_night(a_series(nights=3), number=1)
-    assert first(alone) == "Not enough history: 3 of 10 runs needed. 1 run tonight."
+    assert first(alone) == (
+        "Speed is not compared yet: it needs 10 runs of a job, and the only job has 3. "
+        "1 run tonight."
+    )
 
 
 def test_of_several_regressions_the_largest_is_told():
@@ -407,7 +411,7 @@ def test_a_night_through_the_real_history_names_what_was_planted():
     said = first(night)
     assert said.startswith("1 regression tonight: torchtitan, llama3-8b is ")
     assert "slower" in said
-    assert said.endswith("Between: version 0.2.1 -> 0.2.2.")
+    assert said.endswith("Changed then: version 0.2.1 -> 0.2.2.")
     assert exit_code(night) == 3
     jsonschema.validate(summary(night), SCHEMA)
     assert said in plain(Page(night_page(night)).text)

@@ -57,7 +57,7 @@ def test_each_change_has_its_step_size_and_rates() -> None:
     ]
     assert diagnosis(row(levels=levels))[1:] == [
         "Speed: fell by 31.8 % at step 586 after evaluation (219,814 to 149,934 tokens/s/GPU), "
-        "rose by 12.6 % at step 609 (to 168,830). Slower steps cost 0.17 GPU-hours."
+        "rose by 12.6 % at step 609 (to 168,830). All slower steps together cost 0.17 GPU-hours."
     ]
 
 
