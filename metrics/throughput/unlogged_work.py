@@ -116,8 +116,9 @@ def unexplained_stalls(
     events, at, wait_s = dict(run.events()), counted.indices, usual_wait(run)
     every, spans = accumulation_steps(run), run[f"{evidence}_span"][at]
     updates = count_optimizer_steps(run["step"][at], spans, every)
-    step_s = counted.seconds / spans
-    out = stalls & (step_s > np.median(step_s)) & ((every == 1) | (updates <= spans / every))
+    step_s, tokens = counted.seconds / spans, counted.tokens / spans
+    is_small = (tokens < np.median(tokens)) & (step_s <= np.median(step_s))
+    out = stalls & ~is_small & ((every == 1) | (updates <= spans / every))
     for i in np.flatnonzero(out):
         lost_s = float(counted.seconds[i] - usual[i])
         kinds = events.get(int(at[i]), ())

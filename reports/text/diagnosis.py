@@ -59,18 +59,27 @@ def speed_line(row: MetricsRow) -> str:
     told = ", ".join(_change(*pair, is_first=not at) for at, pair in enumerate(changes[:MAX_NAMED]))
     more = len(changes) - MAX_NAMED
     rest = f", and {more} more change{'s' * (more > 1)}" if more > 0 else ""
-    return f"Speed: {told}{rest}.{_cost(levels)}{_cause(levels)}"
+    return f"Speed: {told}{rest}{_end(levels)}.{_cost(levels)}{_cause(levels)}"
+
+
+def _end(levels: Sequence[SpeedLevel]) -> str:
+    """Return the last speed against the first, where several changes hide it."""
+    first, last = levels[0]["tgs"], levels[-1]["tgs"]
+    if len(levels) == 2 or not first or last is None:  # noqa: PLR2004 - one change says it
+        return ""
+    side = "below" if last < first else "above"
+    return f"; at the end {percent(abs(last / first - 1))} {side} the first"
 
 
 def _cause(levels: Sequence[SpeedLevel]) -> str:
-    """Return the phase that changed most at the largest change of speed.
+    """Return the phase that changed most, in the speed that cost most time.
 
     Empty if the log times no phases.
     """
-    pairs = [(before, after) for before, after in pairwise(levels) if after["phases"]]
-    if not pairs:
+    pair = _costliest([level for level in levels if level["phases"]])
+    if pair is None:
         return ""
-    before, after = max(pairs, key=lambda pair: abs(_more_seconds(*pair)))
+    before, after = pair
     old, new = (
         {each["phase"]: each["seconds"] for each in level["phases"] or []}
         for level in (before, after)
@@ -84,11 +93,32 @@ def _cause(levels: Sequence[SpeedLevel]) -> str:
     times = f"{step_seconds(old[phase])} to {step_seconds(new[phase])} a step"
     where = "outside of the timed phases" if phase == REST else f"in {phase_label(phase)}"
     others = f"; unchanged: {', '.join(map(phase_label, same))}" if same else ""
-    return f" Most of the change at step {after['from_step']:,} is {where} ({times}){others}."
+    follows = levels.index(after) == levels.index(before) + 1
+    place = f"at step {after['from_step']:,}" if follows else f"in steps {steps_of(after)}"
+    against = "" if follows else f" against steps {steps_of(before)}"
+    return f" Most of the change {place}{against} is {where} ({times}){others}."
 
 
-def _more_seconds(before: SpeedLevel, after: SpeedLevel) -> float:
-    return (after["seconds_per_step"] or 0.0) - (before["seconds_per_step"] or 0.0)
+def _costliest(timed: Sequence[SpeedLevel]) -> tuple[SpeedLevel, SpeedLevel] | None:
+    """Return the slower speed that took most time, behind the fastest one before it.
+
+    Without a slower one: the largest change. timed: levels with phases
+    """
+    pairs = [(min(timed[:at], key=_seconds), level) for at, level in enumerate(timed) if at]
+    slower = [pair for pair in pairs if _extra_time(*pair) > 0]
+    if slower:
+        return max(slower, key=lambda pair: _extra_time(*pair))
+    return max(pairwise(timed), key=lambda pair: abs(_extra_time(*pair)), default=None)
+
+
+def _seconds(level: SpeedLevel) -> float:
+    return level["seconds_per_step"] or 0.0
+
+
+def _extra_time(before: SpeedLevel, after: SpeedLevel) -> float:
+    """Return the seconds that a level took longer than at the other's speed."""
+    steps = after["to_step"] - after["from_step"] + 1
+    return (_seconds(after) - _seconds(before)) * steps
 
 
 def slow_down(row: MetricsRow) -> tuple[float, str] | None:

@@ -141,6 +141,17 @@ def test_a_ratio_is_by_token_where_both_sides_have_tokens() -> None:
     assert "(4x as slow as the rest, " in told
 
 
+@given(st.floats(0.05, 0.4), st.floats(0.3, 0.99), st.integers(3, 20))
+def test_steps_of_few_tokens_at_the_usual_time_are_no_stall(
+    few: float, seconds: float, at: int
+) -> None:
+    """A window of short samples is slow per token, and takes no longer than others."""
+    every, sizes = [1.0] * 24, [10.0] * 24
+    every[at], sizes[at] = max(seconds, 4 * few), 10.0 * few
+    run = windows(every, tokens=sizes, stalled=[at])
+    assert (counted(run) is None) == (every[at] <= 1.0)
+
+
 def test_others_that_mostly_take_no_second_are_told_by_their_mean() -> None:
     """Stamps of whole seconds: 0 or 1 s, the mean of ten of them is 0.3 s."""
     told = unlogged(windows([99, *[0, 0, 1, 0, 0, 1, 0, 0, 1, 0], 30], unlogged=(11,)))

@@ -390,7 +390,7 @@ def test_a_store_that_moved_is_judged_as_before(nightly: Callable[..., Result]) 
     Path("store").rename("moved")
     found = nightly("--store", "moved")
     assert found.exit_code == 5
-    assert "has not run for 1 day" in " ".join(found.stdout.split())
+    assert "has not run since 3 January" in " ".join(found.stdout.split())
 
 
 def test_a_clock_that_was_set_back_misses_no_job_by_mistake(

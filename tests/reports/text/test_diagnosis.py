@@ -57,7 +57,8 @@ def test_each_change_has_its_step_size_and_rates() -> None:
     ]
     assert diagnosis(row(levels=levels))[1:] == [
         "Speed: fell by 31.8 % at step 586 after evaluation (219,814 to 149,934 tokens/s/GPU), "
-        "rose by 12.6 % at step 609 (to 168,830). All slower steps together cost 0.17 GPU-hours."
+        "rose by 12.6 % at step 609 (to 168,830); at the end 23.2 % below the first. "
+        "All slower steps together cost 0.17 GPU-hours."
     ]
 
 
@@ -89,6 +90,19 @@ def test_the_phase_that_changed_is_named_with_those_that_did_not() -> None:
     )
 
 
+def test_the_cause_is_of_the_speed_that_cost_most() -> None:
+    """A short drop in one phase hides no long loss in another."""
+    levels = [
+        level(1, 50, 200.0, phases=phases(data=0.1, forward=0.4), seconds_per_step=0.5),
+        level(51, 60, 130.0, phases=phases(data=0.3, forward=0.4), seconds_per_step=0.7),
+        level(61, 200, 170.0, phases=phases(data=0.1, forward=0.5), seconds_per_step=0.6),
+    ]
+    assert diagnosis(row(levels=levels))[1].endswith(
+        " Most of the change in steps 61 to 200 against steps 1 to 50 is in forward (400 ms to "
+        "500 ms a step); unchanged: data."
+    )
+
+
 def test_a_cause_is_not_named_from_the_rest_alone_or_other_phases() -> None:
     for before, after in (
         (phases(rest=0.5), phases(rest=0.77)),
@@ -103,7 +117,9 @@ def test_a_cause_is_not_named_from_the_rest_alone_or_other_phases() -> None:
 
 def test_many_changes_are_counted() -> None:
     levels = [level(10 * n, 10 * n + 9, 100.0 + n, change=0.01) for n in range(1, 7)]
-    assert diagnosis(row(levels=levels))[1].endswith("(to 104), and 2 more changes.")
+    assert diagnosis(row(levels=levels))[1].endswith(
+        "(to 104), and 2 more changes; at the end 5.0 % above the first."
+    )
 
 
 def test_a_drift_has_its_size() -> None:
