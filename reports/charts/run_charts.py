@@ -674,9 +674,9 @@ def time_lost(row: ComparisonRow) -> Figure | None:
         title=f"Time lost, {_name(row)}",
         notes=(
             f"Of {seconds_text(row['wall_s'])} of wall time, {percent(steady)} is "
-            "all steps at the steady speed. Each bar: extra time of one cause.",
+            "all steps without extra time. Each bar: extra time of one cause.",
         ),
-        description=f"Wall time lost to {lost}; the rest is all steps at the steady speed.",
+        description=f"Wall time lost to {lost}; the rest is all steps without extra time.",
         spec=_time_lost(),
         datasets={"causes": rows},
         params={},

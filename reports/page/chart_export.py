@@ -75,7 +75,7 @@ CHARTS: Final = (
     NamedChart(
         "time_lost",
         "one run",
-        "wall time beyond all steps at the steady speed, by cause",
+        "wall time beyond all steps without extra time, by cause",
         "a steady speed, and time lost to known causes",
     ),
     NamedChart(

@@ -128,7 +128,7 @@ def time_spent(row: MetricsRow) -> list[TimeLost]:
     share = 1 - sum(each["share"] for each in lost)
     seconds = share * row["wall_s"]
     steady: TimeLost = {
-        "cause": "all steps at the steady speed",
+        "cause": "all steps without extra time",
         "windows": None,
         "seconds": seconds,
         "share": share,

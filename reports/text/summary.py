@@ -367,12 +367,18 @@ def _facts(held: pl.DataFrame, missing: Sequence[str]) -> str:
 
 
 def _missing(row: MetricsRow, command: str | None) -> str:
-    """Return the facts that a run lacks, and the command that gives them."""
-    if not row["missing"] and command is None:
+    """Return the facts that a run lacks, and the command that gives them, if it helps."""
+    if command is None:
         return ""
-    lacks = row["missing"] or missing_facts(row)
-    fix = "" if command is None else f"\nFix: {command}"
-    return f"Missing: {', '.join(lacks)}{fix}"
+    lacks = ", ".join(row["missing"] or missing_facts(row))
+    return f"{_asked_for(row)}the log lacks {lacks}.\nFix: {command}"
+
+
+def _asked_for(row: MetricsRow) -> str:
+    """Return what the missing facts of a run are for, as the beginning of a sentence."""
+    if row["tgs"] is None:
+        return "No TGS and no MFU: "
+    return "No MFU: " if row["mfu"] is None else "Some comparisons are left out: "
 
 
 def _cut(value: str) -> str:
@@ -396,7 +402,7 @@ def _formula(row: MetricsRow) -> str:
     whole = row["tgs_end_to_end"]
     if row["tgs"] is None:
         reason, lacks = explain_missing_rate(row)
-        told = f"TGS    unknown: {'give ' + ', '.join(lacks) if lacks else reason}"
+        told = f"TGS    unknown: {'the log lacks ' + ', '.join(lacks) if lacks else reason}"
         ends = "" if whole is None else f"\n       {whole:,.1f} end to end, {end_to_end_words(row)}"
         return "\n".join([f"{told}{ends}", *_step_lines(row)])
     windows = count_noun(not_null(row["windows"]), "window")
@@ -508,7 +514,7 @@ def _time(row: MetricsRow) -> str:
     if not rows:
         return ""
     head = (
-        f"Wall time {seconds_text(not_null(row['wall_s']))}: all steps at the steady speed, "
+        f"Wall time {seconds_text(not_null(row['wall_s']))}: all steps without extra time, "
         "and the extra time of each cause"
     )
     return f"{head}\n" + render_frame(pl.DataFrame(rows), "table", TIME_COLUMNS)
