@@ -27,7 +27,12 @@ from ..text.tabular import percent, signed_percent
 from ..text.verdict import count_noun
 from . import history_charts
 from .findings import (
+    FAILED,
+    NOT_ANALYSED,
+    SILENT,
+    STILL_FAILED,
     STILL_WORSE,
+    STOPPED,
     WATCHED_FINDINGS,
     Finding,
     find,
@@ -50,13 +55,11 @@ from .night_report import (
     NightRun,
     NightSeries,
     Row,
-    bad_outcome_runs,
     build_digest,
     change_clause,
     change_evidence,
     change_size,
     compare_command,
-    failure_label,
     format_day,
     outcome_label,
     run_names,
@@ -82,6 +85,10 @@ STATE_SYMBOLS: Final = {
     STATE_NEW: "\N{WHITE CIRCLE}",
 }
 """Shape beside the word of each state, so that no state depends on its colour."""
+
+BROKEN: Final = "broken"
+BROKEN_SYMBOL: Final = "\N{MULTIPLICATION SIGN}"
+"""Colour and shape of jobs that failed or are missing."""
 
 
 # --- what the template shows ----------------------------------------------------------------
@@ -170,10 +177,10 @@ class NightView:
     """Data for the template of a night.
 
     day: of the night, with its time; made_at: ISO 8601; alarm: a finding makes the night fail
+    broken: jobs that failed or are missing, worst first
     new_changes, standing, past: changes; shared: settings that all series share; pinned: some
         series has a baseline
-    unfinished: runs by name, outcome and the log line; failed: logs by path and reason, line by
-        line
+    failed: logs by path and reason, line by line
     unplaced_tonight, unplaced_before: runs in no series, of tonight and of earlier nights
     """
 
@@ -185,6 +192,7 @@ class NightView:
     redacted: str
     verdict: Sentences
     alarm: bool
+    broken: Sequence[ChangeView]
     new_changes: Sequence[ChangeView]
     standing: Sequence[ChangeView]
     standing_heading: str
@@ -193,7 +201,6 @@ class NightView:
     shared: str
     pinned: bool
     runs: Sequence[RunView]
-    unfinished: Sequence[tuple[str, str, str | None]]
     failed: Sequence[tuple[str, Sequence[str]]]
     unplaced_tonight: Sequence[Row]
     unplaced_before: Sequence[Row]
@@ -282,6 +289,7 @@ def _night_view(digest: NightDigest) -> NightView:
         redacted=REDACTED if night.redacted else "",
         verdict=Sentences.of(headline(digest, SERIES_STYLE)),
         alarm=any(one.fails for one in findings),
+        broken=_broken(findings),
         new_changes=_fresh(digest, findings),
         standing=_standing(digest, findings),
         standing_heading=standing_heading(standing(digest)),
@@ -293,10 +301,6 @@ def _night_view(digest: NightDigest) -> NightView:
         shared=digest.shared,
         pinned=any(row["baseline_tgs"] is not None for row in digest.series),
         runs=[_run(run) for run in digest.runs],
-        unfinished=[
-            (run["label"], failure_label(run), run["outcome_text"])
-            for run in bad_outcome_runs(digest)
-        ],
         failed=[(row["path"], str(row["message"]).split("\n")) for row in digest.failed],
         unplaced_tonight=fresh.to_dicts(),
         unplaced_before=unplaced.join(fresh, on="run_id", how="anti").to_dicts(),
@@ -318,6 +322,20 @@ def _unplaced(night: Night) -> pl.DataFrame:
 
 def _changes(changes: Sequence[NightChange], night: Night) -> list[ChangeView]:
     return [_change(change, night) for change in changes]
+
+
+def _broken(findings: Sequence[Finding]) -> list[ChangeView]:
+    """Return jobs that failed or are missing, with the line of the log and what to do."""
+    plain = SERIES_STYLE.plain
+    return [
+        _change_view(
+            BROKEN,
+            f"{SERIES_STYLE.name(one.job)}: {plain(one.detail)}",
+            plain(" ".join(filter(None, (one.evidence, one.fix)))),
+            None,
+        )
+        for one in of_kinds(findings, FAILED, SILENT, STOPPED, STILL_FAILED, NOT_ANALYSED)
+    ]
 
 
 def _fresh(digest: NightDigest, findings: Sequence[Finding]) -> list[ChangeView]:
@@ -364,7 +382,7 @@ def _change_view(
     """Return the view of a change; clause, evidence: as SERIES_STYLE writes them."""
     return ChangeView(
         state=state,
-        symbol=STATE_SYMBOLS[state],
+        symbol=STATE_SYMBOLS.get(state, BROKEN_SYMBOL),
         counts=counts,
         clause=trusted(clause),
         evidence=trusted(evidence),
@@ -387,7 +405,7 @@ def _series(
         row=row,
         anchor=f"series-{index}",
         state=STATE_REGRESSED if bad else row["state"],
-        symbol="\N{MULTIPLICATION SIGN}" if bad else STATE_SYMBOLS.get(row["state"], ""),
+        symbol=BROKEN_SYMBOL if bad else STATE_SYMBOLS.get(row["state"], ""),
         word=bad or state_words(row),
         level=_rate(row["level"], row["level_low"], row["level_high"]),
         mfu=_mfu(row),
