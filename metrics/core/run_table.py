@@ -320,6 +320,8 @@ class CourseColumns(TypedDict):
     started_at: datetime | None
     outcome: str | None
     outcome_text: str | None
+    last_step: int | None
+    total_steps: int | None
     continues: str | None
     repeated_steps: int | None
     goodput: float | None

@@ -215,6 +215,8 @@ METRIC_MEANINGS: Final[dict[str, tuple[str, str]]] = {
     "started_at": ("", "first time stamp, as printed"),
     "outcome": ("", "how the launch ended"),
     "outcome_text": ("", "log line that shows the outcome"),
+    "last_step": ("", "last logged step"),
+    "total_steps": ("steps", "steps that the launch was to train, if logged"),
     "continues": ("", "run id of the resumed launch"),
     "repeated_steps": ("steps", "steps logged here and trained again by a later launch"),
     "goodput": (

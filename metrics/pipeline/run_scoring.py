@@ -147,7 +147,10 @@ def _row(
     """Return a row without sources, warnings and logged figures."""
     row: dict[str, Any] = dict.fromkeys(METRICS)
     row |= {name: text_fact(facts, name) for name in TEXT_FACTS}
-    row |= {name: integer_fact(facts, name) for name in ("seq_len", *resolved_facts.SETUP_FACTS)}
+    row |= {
+        name: integer_fact(facts, name)
+        for name in ("seq_len", "total_steps", *resolved_facts.SETUP_FACTS)
+    }
     inferred = {name for name in INFERABLE_FACTS if name in facts and is_inferred(facts[name])}
     if "precision" in scored.missing:  # the log contradicts the inferred value
         row["precision"] = None

@@ -21,7 +21,7 @@ def outcome_sentence(row: MetricsRow) -> str:
     """Return the outcome of a launch, its predecessor, repeated steps and rank spread."""
     text, outcome = row["outcome_text"], row["outcome"] or ""
     said = f' ("{_cut(text)}")' if text and outcome != "completed" else ""
-    parts = [f"Outcome: {OUTCOME_LABELS.get(outcome, 'unknown')}{said}"]
+    parts = [f"Outcome: {OUTCOME_LABELS.get(outcome, 'unknown')}{said}{_last_step(row)}"]
     if row["continues"]:
         parts.append(f"continues run {row['continues']}")
     if row["repeated_steps"]:
@@ -32,6 +32,15 @@ def outcome_sentence(row: MetricsRow) -> str:
         share = whole_percent(not_null(row["data_share"]))
         parts.append(f"{share} of the step time waits for data")
     return "; ".join(parts) + "."
+
+
+def _last_step(row: MetricsRow) -> str:
+    """Return the last step of a launch that ended before its time, or may have."""
+    last, whole = row["last_step"], row["total_steps"]
+    is_early = whole is not None and last is not None and last < whole
+    if last is None or (row["outcome"] == "completed" and not is_early):
+        return ""
+    return f", last step {last:,}{f' of {whole:,}' if is_early else ''}"
 
 
 def _cut(text: str) -> str:

@@ -89,7 +89,9 @@ String: error
 List(String): missing warnings warning_kinds doubts sources members
 Int64: launch
 Datetime(us): started_at
-String: outcome outcome_text continues
+String: outcome outcome_text
+Int64: last_step total_steps
+String: continues
 Int64: repeated_steps
 Float64: goodput goodput_share
 Int64: goodput_launches
