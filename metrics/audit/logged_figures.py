@@ -12,7 +12,7 @@ from typing import Final
 
 import polars as pl
 
-from ..core.extra_figures import MAX_PRINTED
+from ..core.extra_figures import possible_figure
 from . import flops_profiler
 
 PER_GPU_FIGURES: Final = ("logged_tflops", "logged_mfu", "logged_tgs")
@@ -148,8 +148,7 @@ def _with_keys(lines: pl.DataFrame, keys: Mapping[str, tuple[str, float]]) -> pl
     for key in there:
         column, factor = keys[key]
         number = fields.struct.field(key).str.strip_chars(" %").cast(pl.Float64, strict=False)
-        possible = pl.when(number.abs() <= MAX_PRINTED).then(number)
-        found.setdefault(column, []).append(possible * factor)
+        found.setdefault(column, []).append(possible_figure(number) * factor)
     return lines.with_columns(
         pl.coalesce(spellings).alias(column) for column, spellings in found.items()
     )

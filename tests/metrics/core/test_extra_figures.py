@@ -32,12 +32,15 @@ def test_a_number_is_read_and_a_word_is_none() -> None:
     assert figure_of({"train_loss": 2}, "train_loss") == 2.0
     for said in (
         {"train_loss": "1e31"},
+        {"train_loss": "1e-308"},
         {"train_loss": "true"},
         {"train_loss": True},
         {"train_loss": [1]},
         {},
     ):
         assert math.isnan(figure_of(said, "train_loss"))
-    extra = ['{"rate": "12.5"}', '{"rate": "fast"}', '{"rate": "inf"}', None, "{}"]
+    assert figure_of({"train_loss": "0"}, "train_loss") == 0
+    damaged = ['{"rate": "fast"}', '{"rate": "inf"}', '{"rate": "1e-308"}', None]
+    extra = ['{"rate": "12.5"}', *damaged, "{}", '{"rate": "0"}']
     told = pl.DataFrame({"extra": extra}).select(rate=extra_figure("rate"))["rate"]
-    assert told.to_list() == [12.5, None, None, None, None]
+    assert told.to_list() == [12.5, None, None, None, None, None, 0.0]
