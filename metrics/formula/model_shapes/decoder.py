@@ -396,7 +396,7 @@ def _window(config: Config, decoder: Decoder, kind: str) -> int | None:
 
 def read_attention(config: Config, decoder: Decoder, kind: str = "full_attention") -> Attention:
     """Return the attention of a layer, without its window."""
-    attention = _latent(config) if decoder.latent else _grouped_query(config)
+    attention = latent_attention(config) if decoder.latent else _grouped_query(config)
     gate = {
         "none": 0,
         "head": attention.heads,
@@ -426,7 +426,8 @@ def _grouped_query(config: Config) -> Attention:
     )
 
 
-def _latent(config: Config) -> Attention:
+def latent_attention(config: Config) -> Attention:
+    """Return the multi-head latent attention (MLA) of a model, without biases."""
     heads, rope = config.number("num_attention_heads"), config.number("qk_rope_head_dim")
     return Attention(
         heads=heads,

@@ -13,8 +13,9 @@ from typing import Final, Literal
 from .. import messages
 from ..messages import ShapeError
 from .config import Config
-from .decoder import check_activation, check_layers, read_decoder
+from .decoder import check_activation, check_layers, latent_attention, read_decoder
 from .decoder_types import DECODERS
+from .layer_changes import refuse
 from .other_kinds import other_kind
 from .shape import (
     Attention,
@@ -527,16 +528,10 @@ def _deepseek(config: Config) -> ModelShape:
 
 
 def _latent_attention(config: Config) -> Attention:
-    heads, rope = config.number("num_attention_heads"), config.number("qk_rope_head_dim")
     bias = config.flag("attention_bias", default=False)
-    return Attention(
-        heads=heads,
-        kv_heads=heads,
-        qk_head_dim=config.number("qk_nope_head_dim") + rope,
-        v_head_dim=config.number("v_head_dim"),
-        kv_lora_rank=config.number("kv_lora_rank"),
+    return replace(
+        latent_attention(config),
         q_lora_rank=_query_rank(config),
-        rope_head_dim=rope,
         qkv_bias=bias,
         output_bias=bias,
     )
@@ -615,7 +610,7 @@ def _linear_attention_config(config: Config) -> Config:
 
 def _delta_attention(linear: Config) -> LinearAttention:
     """Return KDA: as many key heads as value heads, one width, a gate of that rank."""
-    _without(linear, "use_full_rank_gate")
+    refuse(linear, "use_full_rank_gate")
     heads, width = linear.number("num_heads"), linear.number("head_dim")
     return LinearAttention(
         key_heads=heads,
@@ -726,7 +721,7 @@ def _smollm3(config: Config) -> ModelShape:
 
     Windows, where switched on, are in the layers without rotary embedding.
     """
-    _without(config, "use_sliding_window")
+    refuse(config, "use_sliding_window")
     values = {"tie_word_embeddings": True, "num_key_value_heads": 4, **config.values}
     return _llama(config.with_values(values))
 
@@ -888,15 +883,9 @@ def _falcon(config: Config) -> ModelShape:
     return replace(shape, norms_per_layer=1 if one_norm else 2)
 
 
-def _without(config: Config, key: str) -> None:
-    """Raise ShapeError if a variant outside the formula is switched on."""
-    if config.flag(key, default=False):
-        raise messages.UNCOVERED_VARIANT(source=config.source, key=key, value="true")
-
-
 def _phi(config: Config) -> ModelShape:
     """Phi 1 and 2: attention and feed-forward block in parallel after one norm."""
-    _without(config, "qk_layernorm")
+    refuse(config, "qk_layernorm")
     heads, hidden = config.number("num_attention_heads"), config.number("hidden_size")
     kv_heads = config.number("num_key_value_heads", default=heads)
     shape = _plain(
@@ -937,7 +926,7 @@ def _starcoder2(config: Config) -> ModelShape:
 
 
 def _stablelm(config: Config) -> ModelShape:
-    _without(config, "qk_layernorm")
+    refuse(config, "qk_layernorm")
     attention = replace(_gqa(config), qkv_bias=config.flag("use_qkv_bias", default=False))
     shape = _decoder(config, _every_layer(config, attention, _ffn(config)))
     parallel = config.flag("use_parallel_residual", default=False)

@@ -49,7 +49,7 @@ KINDS: Final[Mapping[str, str]] = {
     **dict.fromkeys(_AUDIO_MODELS.split(), "is an audio model"),
     **_SPECIAL_MODELS,
 }
-"""What a model_type is or does, where it is no causal decoder over its tokens alone."""
+"""Kind or work of each model_type that is no causal decoder over its tokens alone."""
 
 _KINDS_BY_CLASS: Final = (
     (re.compile(r"(?:ForMaskedLM|ForPreTraining|EncoderModel)$"), "is an encoder"),
