@@ -6,10 +6,10 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
+from ..core.quantities import SECONDS_PER_HOUR
 from .messages import NOT_A_PRICE
 
 BILLION: Final = 1e9
-SECONDS_PER_HOUR: Final = 3600.0
 
 
 @dataclass(frozen=True, slots=True)

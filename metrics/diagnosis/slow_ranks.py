@@ -19,6 +19,7 @@ import polars as pl
 
 from ..core.arrays import BoolArray, FloatArray, IntArray
 from ..core.intervals import MAD_TO_SIGMA
+from ..core.quantities import SECONDS_PER_HOUR
 from ..core.run_table import SlowRanks
 from .rank_nodes import nodes_of_ranks, nodes_text, ranks_text
 from .rank_times import RankTimes, lower_median, times_of_runs
@@ -116,7 +117,7 @@ class JudgedRanks:
                 "first_steps": list(late.steps[:MAX_LISTED_STEPS]),
                 "seconds": late.seconds,
                 "longest_s": late.longest,
-                "gpu_hours_lost": late.seconds * waiting / 3600,
+                "gpu_hours_lost": late.seconds * waiting / SECONDS_PER_HOUR,
                 "share": late.share,
             }
             for late in self.late

@@ -27,6 +27,7 @@ from ..core.intervals import (
 from ..core.messages import Effect, Message
 from ..core.print_precision import MAX_UNEXPLAINED_GAP
 from ..core.quantiles import student_t_quantile
+from ..core.quantities import SECONDS_PER_HOUR
 from ..core.run_arrays import RunArrays, total
 from ..core.run_table import SpeedLevel
 from ..core.segmentation import (
@@ -226,7 +227,9 @@ def speed_levels(
         row["events"] = _events_between(run, rows[number - 1], row)
         more = float(pace_here.mean() - min(other.mean() for other in before))
         if more > 0 and facts.get("gpus") is not None and row["seconds"] is not None:
-            row["gpu_hours_lost"] = row["seconds"] * -expm1(-more) * facts["gpus"] / 3600
+            row["gpu_hours_lost"] = (
+                row["seconds"] * -expm1(-more) * facts["gpus"] / SECONDS_PER_HOUR
+            )
     return rows, None
 
 

@@ -15,11 +15,11 @@ from ..core.arrays import FloatArray
 from ..core.intervals import rate_interval
 from ..core.memory_growth import GROWTH, memory_changes
 from ..core.print_precision import digits_of
+from ..core.quantities import SECONDS_PER_HOUR
 from ..core.run_arrays import RunArrays, total
 from ..core.run_table import MemoryChange, StepRateColumns
 from .windows import choose_evidence, count_steps, evidence_rounding, steady_windows
 
-SECONDS_PER_HOUR: Final = 3600.0
 MAX_BATCH_SPREAD: Final = 0.01
 """Largest relative spread of the tokens per step of a run with one batch size."""
 

@@ -7,6 +7,7 @@ from itertools import pairwise
 from typing import Final
 
 from fairmfu.metrics.core.memory_growth import GROWTH
+from fairmfu.metrics.core.quantities import SECONDS_PER_HOUR
 from fairmfu.metrics.core.run_table import (
     MemoryChange,
     MetricsRow,
@@ -16,7 +17,6 @@ from fairmfu.metrics.core.run_table import (
 )
 from fairmfu.metrics.diagnosis.phase_gap import REST
 from fairmfu.metrics.throughput.speed_levels import steps_of
-from fairmfu.metrics.throughput.step_rates import SECONDS_PER_HOUR
 from fairmfu.metrics.throughput.time_breakdown import UNEXPLAINED
 from fairmfu.metrics.throughput.unlogged_work import DATA_LOADING
 
@@ -305,7 +305,7 @@ def _culprits(late: SlowRanks) -> str:
         ranks = f"{late['rank_count']:,} ranks"
     if node is not None:
         ranks += f" (node{'s' * (' ' in node)} {node})"
-    gpus = round(late["gpu_hours_lost"] * 3600 / late["seconds"])
+    gpus = round(late["gpu_hours_lost"] * SECONDS_PER_HOUR / late["seconds"])
     return (
         f"{ranks} {_did(late)}, {seconds_text(late['seconds'] / late['steps'])} a step: "
         f"{late['gpu_hours_lost']:.2g} GPU-hours of all {gpus:,} GPUs lost"

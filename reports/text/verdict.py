@@ -29,6 +29,7 @@ from fairmfu.metrics.compare.repeated_runs import (
     comparison_sides,
     speed_ratio,
 )
+from fairmfu.metrics.core.quantities import SECONDS_PER_HOUR
 from fairmfu.metrics.core.run_table import not_null, value_of
 from fairmfu.metrics.diagnosis.phase_gap import REST, phase_gap
 from fairmfu.metrics.throughput.throughput import explain_missing_rate
@@ -605,7 +606,7 @@ class _Speaker:
         """
         if not self.others or self.best.unit != TOKEN_UNIT:
             return ""
-        hours = [_hours(1e9 / side.rate / 3600) for side in self.sides]
+        hours = [_hours(1e9 / side.rate / SECONDS_PER_HOUR) for side in self.sides]
         text = f"1 billion tokens cost {_few(hours, ' GPU-hours')} at steady speed"
         price = self.group[0]["price_per_gpu_hour"]
         if price is not None:
