@@ -40,14 +40,14 @@ ALTERNATIVES: Final[Mapping[str, str]] = {
     "model_config": "model",
     "global_batch_size": "micro_batch_size, gradient_accumulation and data_parallel",
 }
-"""What else may be given instead of a fact."""
+"""Other facts that may be given instead of a fact."""
 
 CONDITIONS: Final[Mapping[str, str]] = {
     "trainable": "if lora: lora_rank and lora_targets too",
     "model": "if it has multi-token prediction: mtp_modules too",
     "packed": "if false: tokens that the log counts without padding",
 }
-"""What a value of a fact asks for in addition."""
+"""Facts that a value of another fact asks for in addition."""
 
 _STAND_INS: Final[Mapping[str, str]] = {
     "gpus": "8",

@@ -64,7 +64,7 @@ NIGHTS: dict[str, tuple[Callable[[Path], object], int, str]] = {
     "missing": (lambda logs: write_night(logs, 12, PLAN, only=(1,)), 5, "job-missing"),
     "regression": (regress, 3, "regression"),
 }
-"""What comes on the night, its exit code, and its first finding."""
+"""Logs of the night, its exit code, and its first finding."""
 
 
 @pytest.fixture(scope="module")

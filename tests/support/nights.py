@@ -282,7 +282,7 @@ class Change:
 
 @dataclass(frozen=True, kw_only=True)
 class Trouble:
-    """What else goes wrong in a series from `night` on.
+    """Trouble of another kind in a series from `night` on.
 
     kind: of TROUBLES; size: relative, for growth inside a run; nights: of a crash or a gap. Others
     last
@@ -315,7 +315,7 @@ CRASHED_AFTER: Final = 0.6
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """What happens in which night: `changes` and `troubles` by the place of their series."""
+    """Events by night: `changes` and `troubles` by the place of their series."""
 
     seed: int = 0
     first: date = date(2026, 1, 1)
@@ -380,7 +380,7 @@ class Plan:
         return sizes[-1] if sizes else 0.0
 
     def during(self, kind: str, series: int, night: int) -> bool:
-        """Whether a night is one of a crash or a gap."""
+        """Return whether a night is one of a crash or a gap."""
         own = [t for t in self.troubles.get(series, ()) if t.kind == kind]
         return any(t.night <= night < t.night + t.nights for t in own)
 
