@@ -818,11 +818,11 @@ def explain(run: str, store: Path, output: Literal["table", "json"], *, propose:
       fairmfu explain titan-8b
       fairmfu explain titan-8b --propose
 
-    First the diagnosis: outcome, speeds, and what cost most time. Then missing facts with the
-    command that gives them, the speeds, the phases of a step, the slowest steps, late ranks and
-    the wall time. Then the formula with the run's numbers, and the logged figures: whether the
-    framework's own formula reproduces them, and the factors that lead from the logged figure to
-    ours.
+    First the diagnosis: outcome, rate, what cost most time, and the logged figure beside ours.
+    Then doubts, missing facts with the command that gives them, the speeds, the phases of a
+    step, the slowest steps, late ranks and the wall time. Then the formula with the run's
+    numbers, and the logged figures: whether the framework's own formula reproduces them, and the
+    factors that lead from the logged figure to ours.
     """
     from fairmfu.metrics.core.run_messages import FAULT
     from fairmfu.reports import explain as describe
