@@ -1821,13 +1821,14 @@ def _of_option(name: str, error: click.BadParameter) -> click.BadParameter:
 
 
 def _echo_night(night: Night) -> None:
-    from fairmfu.reports.nightly.headline import headline
+    from fairmfu.reports.nightly.headline import failure_lines, headline
     from fairmfu.reports.nightly.night_report import build_digest
     from fairmfu.reports.text.tabular import printable, wrapped
 
-    said = headline(build_digest(night))
+    digest = build_digest(night)
+    said = headline(digest)
     click.echo(wrapped(printable(said.says)))
-    for note in (*said.notes, *night.notes):
+    for note in (*failure_lines(digest), *said.notes, *night.notes):
         click.echo(wrapped(printable(note)))
 
 
