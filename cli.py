@@ -350,6 +350,24 @@ def _allowed(
     return share
 
 
+def _fact_of_study(
+    _context: click.Context, _parameter: click.Parameter, text: str | None
+) -> str | None:
+    """Return the fact of which `compare` shows the effect."""
+    from difflib import get_close_matches
+
+    from fairmfu.metrics.compare.studies import ASKED_AS, FACTS
+
+    if text is None:
+        return None
+    named = text.strip().lower().replace("-", "_")
+    if named in FACTS or named in ASKED_AS:
+        return ASKED_AS.get(named, named)
+    known = [*FACTS, *ASKED_AS]
+    near = get_close_matches(named, known, n=3, cutoff=0.4) or known
+    raise messages.NO_FACT_OF_STUDY(name=text, known=", ".join(near))
+
+
 GC_THRESHOLDS: Final = (50_000, 20, 100)
 """Thresholds of the garbage collector: new objects that start a collection (700 by default), then
 how many collections precede one of the next older generation."""
@@ -741,6 +759,13 @@ def runs(store: Path, output: str) -> None:
     _end(metrics_rows(metrics))
 
 
+LONG_COMPARISON: Final = (
+    "Every table: fairmfu compare --full\n"
+    "One fact: fairmfu compare --by precision\n"
+    "What would rank more runs: fairmfu missing"
+)
+
+
 @main.command()
 @runs_argument
 @click.option(
@@ -751,23 +776,44 @@ def runs(store: Path, output: str) -> None:
     help="For two runs, base and head: exit with 3 if head is slower by more than this share, "
     "such as 2%, over its whole 95 % interval; with 6 if the interval does not decide.",
 )
+@click.option(
+    "--by",
+    callback=_fact_of_study,
+    metavar="FACT",
+    help="Show the effect of one fact, such as precision, recompute or gpus.",
+)
+@click.option("--baseline", metavar="RUN", help="The run that the others are compared with.")
+@click.option("--full", is_flag=True, help="Show every table, also of hundreds of runs.")
 @price_option
 @store_option
 @format_option
-def compare(
-    names: tuple[str, ...], allowed: float | None, price: Price | None, store: Path, output: str
+def compare(  # noqa: PLR0913, PLR0917 - each is an argument of the command
+    names: tuple[str, ...],
+    allowed: float | None,
+    by: str | None,
+    baseline: str | None,
+    price: Price | None,
+    store: Path,
+    output: str,
+    *,
+    full: bool,
 ) -> None:
     r"""Show which run is faster, by how much, and why logs disagree.
 
     \b
     Examples:
       fairmfu compare titan-8b xtuner-8b --price "2.50 EUR"
+      fairmfu compare 'titan-*' --by precision
       fairmfu compare base head --fail-below 2% --format markdown
 
     RUN is a run id, a run's name or the path of its log; without RUN, all runs are compared. Runs
     are ranked within groups of like-for-like runs. For other runs, the differences are listed and
     no winner is named. The Markdown of two named runs shows the change from the first to the
     second.
+
+    Runs of one model and framework that differ in facts are a study: the effect of a knob such as
+    precision, scaling over GPUs, accelerators, or repeats. It shows each setting against a
+    baseline, also where no winner can be named.
 
     \b
     Exit codes with --fail-below:
@@ -779,7 +825,9 @@ def compare(
     from fairmfu.reports import compare as side_by_side
     from fairmfu.reports.text.tabular import render_frame, wrapped
 
-    found = side_by_side(_analysis(_open(store)), *names, price=price)
+    found = side_by_side(_analysis(_open(store)), *names, price=price, by=by, baseline=baseline)
+    if (by or baseline) and not found.studies:
+        raise messages.NO_STUDY(by=by or "that baseline")
     if len(names) > 1 and found.ranked.height == 1:
         click.echo("All names are of the same run. Give two runs to compare.", err=True)
     result = None if allowed is None else found.gate(allowed)
@@ -787,14 +835,17 @@ def compare(
         many = f"The names given have {found.ranked.height:,}." if names else "No name is given."
         raise messages.GATE_NEEDS_TWO(given=many)
     if output in ("json", "csv"):
-        click.echo(render_frame(found.table, output))
+        click.echo(render_frame(found.effects if by or baseline else found.table, output))
     elif output == "markdown":
         click.echo(found.markdown(allowed))
+    elif found.is_long and not full and not names:
+        click.echo("\n\n".join(wrapped(_runnable(sentence)) for sentence in found.brief))
+        click.echo(_runnable(f"\n{LONG_COMPARISON}"))
     else:
         for sentence in found.sentences:
             click.echo(wrapped(_runnable(sentence)))
         click.echo(f"\n{found.text(output)}")
-    if output not in ("json", "csv"):
+    if output not in ("json", "csv") and not found.asked and (full or not found.is_long):
         _echo_doubts([row | {"name": row["label"]} for row in found.rows], missing=False)
     if result is not None:
         _say(f"{result.sentence} Exit code {result.code}.")
