@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from fairmfu.ingest.extract.engine_api import ReadEngine
     from fairmfu.ingest.facts.project_config import ProjectConfig
     from fairmfu.ingest.pipeline.ingest_run import Outcome
-    from fairmfu.metrics.compare.cost import Price
+    from fairmfu.metrics.compare.cost import Price, Prices
     from fairmfu.metrics.core.run_table import MetricsRow
     from fairmfu.metrics.formula.accelerators import Accelerator
     from fairmfu.metrics.pipeline.analysis import Analysis
@@ -326,6 +326,30 @@ def price_option(command: Command) -> Command:
         metavar="AMOUNT",
         help="Price of a GPU-hour, such as 2.50 or '2.50 EUR': adds the cost of 1 billion tokens.",
     )(command)
+
+
+def prices_option(command: Command) -> Command:
+    """Add --price, one for all accelerators or one for each."""
+    return click.option(
+        "--price",
+        callback=_prices,
+        multiple=True,
+        metavar="[NAME=]AMOUNT",
+        help="Price of a GPU-hour, such as 2.50 or '2.50 EUR': adds the cost of 1 billion tokens. "
+        "Of one accelerator: H100=2.50; give it once for each.",
+    )(command)
+
+
+def _prices(
+    _context: click.Context, _parameter: click.Parameter, texts: tuple[str, ...]
+) -> Prices | None:
+    from fairmfu.metrics.compare.cost import prices
+    from fairmfu.metrics.compare.messages import NOT_A_PRICE, PriceError
+
+    try:
+        return prices(texts)
+    except PriceError as error:
+        raise NOT_A_PRICE.made(click.BadParameter, text=", ".join(texts)) from error
 
 
 def _price(_context: click.Context, _parameter: click.Parameter, text: str | None) -> Price | None:
@@ -784,7 +808,7 @@ LONG_COMPARISON: Final = (
 )
 @click.option("--baseline", metavar="RUN", help="The run that the others are compared with.")
 @click.option("--full", is_flag=True, help="Show every table, also of hundreds of runs.")
-@price_option
+@prices_option
 @store_option
 @format_option
 def compare(  # noqa: PLR0913, PLR0917 - each is an argument of the command
@@ -792,7 +816,7 @@ def compare(  # noqa: PLR0913, PLR0917 - each is an argument of the command
     allowed: float | None,
     by: str | None,
     baseline: str | None,
-    price: Price | None,
+    price: Prices | None,
     store: Path,
     output: str,
     *,

@@ -343,7 +343,7 @@ def _obstacles(row: ComparisonRow) -> list[str]:
 def rank_runs(
     metrics: pl.DataFrame,
     windows: pl.DataFrame | None = None,
-    price: cost.Price | None = None,
+    price: cost.Price | cost.Prices | None = None,
 ) -> pl.DataFrame:
     """Return groups of like-for-like runs, fastest first; unranked runs come last.
 
@@ -371,7 +371,10 @@ def rank_runs(
     """
     rows = [_keyed(row) for row in metrics_rows(metrics)]
     first = repeated_runs.first_launches(rows)
-    rows = [_with_costs(row, price) | {"chain": first[row["run_id"]]} for row in rows]
+    prices = price if isinstance(price, cost.Prices) else cost.Prices(price)
+    rows = [
+        _with_costs(row, prices.of(row["device"])) | {"chain": first[row["run_id"]]} for row in rows
+    ]
     groups = _groups(row for row in rows if not row["not_ranked"])
     groups = [group for group in groups if _stays_together(group, groups, windows)]
     apart = sorted((r for r in rows if r["not_ranked"]), key=lambda row: str(row["name"]))

@@ -11,7 +11,7 @@ import polars as pl
 
 from fairmfu.metrics.compare import comparability
 from fairmfu.metrics.compare.comparison_row import ComparisonRow
-from fairmfu.metrics.compare.cost import Price
+from fairmfu.metrics.compare.cost import Price, Prices
 from fairmfu.metrics.compare.studies import Study, find_studies
 from fairmfu.metrics.core.run_selection import choose, choose_one
 from fairmfu.metrics.pipeline.analysis import Analysis
@@ -174,16 +174,19 @@ def _rest(sentences: int, alone: int, rows: Sequence[ComparisonRow]) -> list[str
 def compare(
     analysis: Analysis,
     *names: str,
-    price: Price | None = None,
+    price: Price | Prices | None = None,
     by: str | None = None,
     baseline: str | None = None,
 ) -> Comparison:
     """Return who is faster, by how much, how sure, and why the logs disagree.
 
-    names: of runs, as for `choose`; all without any. price: of one GPU-hour, for the cost of 10^9
-        tokens. by: a fact (metrics.compare.studies.FACTS) of which to show the effect; baseline:
-        the run to compare with. Runs are ranked within groups of like-for-like runs; for two runs
-        that are not, the result names the differences, and no winner.
+    names: of runs, as for `choose`; all without any
+    price: of one GPU-hour, or of each accelerator's, for the cost of 10^9 tokens
+    by: a fact (metrics.compare.studies.FACTS) of which to show the effect
+    baseline: the run to compare with
+
+    Runs are ranked within groups of like-for-like runs; for two runs that are not, the result names
+    the differences, and no winner.
 
     `sentences` has the verdicts; `table` has tgs, tgs_low, tgs_high [tokens/s/GPU, 95 % interval],
     relative_tgs [ratio to the best], gpu_hours_per_billion_tokens [GPU-hours],

@@ -255,7 +255,19 @@ def _of_accelerators(study: Study) -> str:
             f"{name} is {ratio_words(ratio)} as fast per GPU as {base}, so it is cheaper per token "
             f"below {ratio.ratio:.2f}x the price"
         )
-    return f"{'; '.join(told)}. A comparison of offers: set-ups may differ.{_confounded(study)}"
+    offers = "A comparison of offers: set-ups may differ."
+    return f"{'; '.join(told)}.{_costs(study)} {offers}{_confounded(study)}"
+
+
+def _costs(study: Study) -> str:
+    """Return what 1 billion tokens cost on each accelerator; empty without prices."""
+    rows = [effect.setting.first for effect in study.effects if effect.setting.side is not None]
+    told = [
+        f"{row['cost_per_billion_tokens']:,.2f} on {row['device']} (at {row['price_per_gpu_hour']})"
+        for row in rows
+        if row["cost_per_billion_tokens"] is not None
+    ]
+    return f" 1 billion tokens cost {join_words(told)}." if told else ""
 
 
 # --- tables and notes ---------------------------------------------------------------------

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from fairmfu.metrics.compare.comparability import rank_runs
 from fairmfu.metrics.compare.comparison_row import ComparisonRow
+from fairmfu.metrics.compare.cost import prices
 from fairmfu.metrics.compare.studies import (
     FACTS,
     Study,
@@ -242,3 +243,16 @@ def test_frameworks_are_never_a_knob() -> None:
 def test_every_fact_is_a_column_of_metrics() -> None:
     row = cast(dict[str, Any], metrics_rows(metrics({}))[0])
     assert set(FACTS) <= set(row)
+
+
+def test_prices_of_two_accelerators_say_which_tokens_are_cheaper() -> None:
+    table = metrics(
+        rate(6000) | {"log_format": "torchtitan", "doubts": []},
+        rate(2400) | {"log_format": "torchtitan", "doubts": [], "device": "NVIDIA A100 SXM 80GB"},
+    )
+    ranked = rank_runs(table, price=prices(["H100=2.50", "A100=1.20"]))
+    (study,) = find_studies(join_comparison(table, ranked, {}))
+    assert (
+        "1 billion tokens cost 138.89 on NVIDIA A100 SXM 80GB (at 1.20) and 115.74 on NVIDIA H100 "
+        "SXM (at 2.50)."
+    ) in study_sentence(study)
