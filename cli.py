@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from fairmfu.metrics.formula.accelerators import Accelerator
     from fairmfu.metrics.pipeline.analysis import Analysis
     from fairmfu.metrics.pipeline.missing_facts import RunNeeds
+    from fairmfu.reports.comparison.comparison import Comparison
     from fairmfu.reports.nightly.night_report import Night
     from fairmfu.reports.nightly.nightly import NightlyOrder
     from fairmfu.reports.page.redaction import Redaction
@@ -378,16 +379,31 @@ def _fact_of_study(
     _context: click.Context, _parameter: click.Parameter, text: str | None
 ) -> str | None:
     """Return the fact of which `compare` shows the effect."""
+    from fairmfu.metrics.compare.studies import FACTS
+
+    return None if text is None else _fact_among(text, FACTS)
+
+
+def _facts_of_matrix(
+    _context: click.Context, _parameter: click.Parameter, pair: tuple[str, str] | None
+) -> tuple[str, str] | None:
+    """Return the facts of the rows and of the columns of a matrix."""
+    from fairmfu.reports.comparison.matrix import MATRIX_FACTS
+
+    if pair is None:
+        return None
+    return _fact_among(pair[0], MATRIX_FACTS), _fact_among(pair[1], MATRIX_FACTS)
+
+
+def _fact_among(text: str, facts: Sequence[str]) -> str:
     from difflib import get_close_matches
 
-    from fairmfu.metrics.compare.studies import ASKED_AS, FACTS
+    from fairmfu.metrics.compare.studies import ASKED_AS
 
-    if text is None:
-        return None
     named = text.strip().lower().replace("-", "_")
-    if named in FACTS or named in ASKED_AS:
+    if named in facts or named in ASKED_AS:
         return ASKED_AS.get(named, named)
-    known = [*FACTS, *ASKED_AS]
+    known = [*facts, *ASKED_AS]
     near = get_close_matches(named, known, n=3, cutoff=0.4) or known
     raise messages.NO_FACT_OF_STUDY(name=text, known=", ".join(near))
 
@@ -783,6 +799,30 @@ def runs(store: Path, output: str) -> None:
     _end(metrics_rows(metrics))
 
 
+def _echo_comparison(
+    comparison: Comparison, output: str, allowed: float | None, *, brief: bool
+) -> None:
+    """Print a comparison; brief: sentences alone."""
+    from fairmfu.reports.text.tabular import render_frame, wrapped
+
+    if output in ("json", "csv"):
+        click.echo(
+            render_frame(comparison.effects if comparison.asked else comparison.table, output)
+        )
+        return
+    if output == "markdown":
+        click.echo(comparison.markdown(allowed))
+    elif brief:
+        click.echo("\n\n".join(wrapped(_runnable(sentence)) for sentence in comparison.brief))
+        click.echo(_runnable(f"\n{LONG_COMPARISON}"))
+    else:
+        for sentence in comparison.sentences:
+            click.echo(wrapped(_runnable(sentence)))
+        click.echo(f"\n{comparison.text(output)}")
+    if not comparison.asked and not brief:
+        _echo_doubts([row | {"name": row["label"]} for row in comparison.rows], missing=False)
+
+
 LONG_COMPARISON: Final = (
     "Every table: fairmfu compare --full\n"
     "One fact: fairmfu compare --by precision\n"
@@ -807,6 +847,13 @@ LONG_COMPARISON: Final = (
     help="Show the effect of one fact, such as precision, recompute or gpus.",
 )
 @click.option("--baseline", metavar="RUN", help="The run that the others are compared with.")
+@click.option(
+    "--matrix",
+    nargs=2,
+    callback=_facts_of_matrix,
+    metavar="ROWS COLUMNS",
+    help="Show a table of one fact by another, such as framework precision.",
+)
 @click.option("--full", is_flag=True, help="Show every table, also of hundreds of runs.")
 @prices_option
 @store_option
@@ -816,6 +863,7 @@ def compare(  # noqa: PLR0913, PLR0917 - each is an argument of the command
     allowed: float | None,
     by: str | None,
     baseline: str | None,
+    matrix: tuple[str, str] | None,
     price: Prices | None,
     store: Path,
     output: str,
@@ -847,30 +895,20 @@ def compare(  # noqa: PLR0913, PLR0917 - each is an argument of the command
       6  not decided: the interval contains the share, or the two are not ranked
     """
     from fairmfu.reports import compare as side_by_side
-    from fairmfu.reports.text.tabular import render_frame, wrapped
 
     found = side_by_side(_analysis(_open(store)), *names, price=price, by=by, baseline=baseline)
     if (by or baseline) and not found.studies:
         raise messages.NO_STUDY(by=by or "that baseline")
+    if matrix is not None:
+        click.echo(found.matrix(*matrix, output))
+        return
     if len(names) > 1 and found.ranked.height == 1:
         click.echo("All names are of the same run. Give two runs to compare.", err=True)
     result = None if allowed is None else found.gate(allowed)
     if allowed is not None and result is None:
         many = f"The names given have {found.ranked.height:,}." if names else "No name is given."
         raise messages.GATE_NEEDS_TWO(given=many)
-    if output in ("json", "csv"):
-        click.echo(render_frame(found.effects if by or baseline else found.table, output))
-    elif output == "markdown":
-        click.echo(found.markdown(allowed))
-    elif found.is_long and not full and not names:
-        click.echo("\n\n".join(wrapped(_runnable(sentence)) for sentence in found.brief))
-        click.echo(_runnable(f"\n{LONG_COMPARISON}"))
-    else:
-        for sentence in found.sentences:
-            click.echo(wrapped(_runnable(sentence)))
-        click.echo(f"\n{found.text(output)}")
-    if output not in ("json", "csv") and not found.asked and (full or not found.is_long):
-        _echo_doubts([row | {"name": row["label"]} for row in found.rows], missing=False)
+    _echo_comparison(found, output, allowed, brief=found.is_long and not full and not names)
     if result is not None:
         _say(f"{result.sentence} Exit code {result.code}.")
     _end(found.rows, result.code if result is not None else 0)

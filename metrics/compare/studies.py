@@ -164,7 +164,7 @@ def find_studies(
     for row in rows:
         if (key := _family(row)) is not None:
             families[key].append(row)
-    settings = [_settings(family) for family in families.values()]
+    settings = [settings_of(family) for family in families.values()]
     if by is None:
         found = [study for family in settings for study in _of_family(family, baseline)]
     else:
@@ -185,7 +185,7 @@ def _family(row: ComparisonRow) -> Hashable | None:
 # --- settings -----------------------------------------------------------------------------
 
 
-def _settings(rows: Iterable[ComparisonRow]) -> list[Setting]:
+def settings_of(rows: Iterable[ComparisonRow]) -> list[Setting]:
     """Return the runs by equal facts."""
     by_values: dict[tuple[object, ...], list[ComparisonRow]] = defaultdict(list)
     for row in rows:

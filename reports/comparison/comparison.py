@@ -26,6 +26,7 @@ from ..text.summary import (
 )
 from ..text.verdict import PLAIN_STYLE, Style, count_noun, ranked_groups
 from .comparison_markdown import change_markdown, comparison_markdown
+from .matrix import matrix_text
 from .speed_change import GateResult, SpeedChange, gate
 from .study_text import (
     STUDY_SCHEMA,
@@ -107,6 +108,13 @@ class Comparison:
         several = len(self.studies) + bool(left) > 1
         tables = [study_text(study, output, headed=several) for study in self.studies]
         return "\n\n".join([*tables, *([show_comparison(ranked, left, output)] if left else [])])
+
+    def matrix(self, by_row: str, by_column: str, output: str = "table") -> str:
+        """Return a table of one fact by another (reports.comparison.matrix.MATRIX_FACTS).
+
+        output: table, markdown, csv or json; the last two have a row per cell
+        """
+        return matrix_text(self.rows, by_row, by_column, output)
 
     @property
     def is_long(self) -> bool:
