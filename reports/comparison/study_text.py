@@ -277,14 +277,14 @@ def study_text(study: Study, output: str, *, headed: bool = True) -> str:
     """Return heading, table and notes of a study, as in a terminal."""
     blocks = [f"{printable(study_heading(study))}"] if headed else []
     blocks.append(study_table(study, output))
-    blocks += [wrapped(f"- {printable(note)}") for note in _notes(study)]
+    blocks += [wrapped(f"- {printable(note)}") for note in study_notes(study)]
     return "\n".join(blocks)
 
 
 def study_markdown(study: Study) -> str:
     """Return heading, sentence, table and notes of a study as Markdown."""
     plain = MARKDOWN_STYLE.plain
-    notes = "\n".join(f"- {plain(note)}" for note in _notes(study))
+    notes = "\n".join(f"- {plain(note)}" for note in study_notes(study))
     told = f"{plain(study_sentence(study))}"
     parts = (f"### {plain(study_heading(study))}", told, study_table(study, "markdown"), notes)
     return "\n\n".join(filter(None, parts))
@@ -439,7 +439,8 @@ def _label(effect: Effect, study: Study) -> str:
     return ", ".join(told) or ("" if study.kind == "scale" else "no stated difference")
 
 
-def _notes(study: Study) -> list[str]:
+def study_notes(study: Study) -> list[str]:
+    """Return runs without a rate, and doubts about the intervals and the facts."""
     return [note for note in (_failed(study), _once(study), _unlike(study)) if note]
 
 
