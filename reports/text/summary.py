@@ -432,9 +432,20 @@ def _formula(row: MetricsRow) -> str:
             f"{row['peak_flops']:.4g} = {percent(row['mfu'])} (exact attention); "
             f"{_full(row['mfu_full_attention'])} (full attention)"
         )
+    lines += _language_model_lines(row)
     if row["hfu_low"] is not None:
         lines.append(_hfu(row))
     return printable("\n".join(lines)) + f"\n       formula {row['formula']}"
+
+
+def _language_model_lines(row: MetricsRow) -> list[str]:
+    """Return the line of MFU without the vision tower; no line for a model without one."""
+    alone = row["mfu_language_model"]
+    if alone is None:
+        return []
+    if row["mfu"] is None:
+        return [f"MFU    unknown with the vision tower; {percent(alone)} without it (never ranked)"]
+    return [f"       MFU counts the vision tower; {percent(alone)} without it"]
 
 
 def _hfu(row: MetricsRow) -> str:
