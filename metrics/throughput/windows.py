@@ -118,9 +118,9 @@ def _of_one_clock(steps: pl.DataFrame) -> pl.DataFrame:
 def fold_ranks(steps: pl.DataFrame) -> pl.DataFrame:
     """Fold the lines of all ranks into one row per run and step, sorted by both.
 
-    `rank_tokens`, `rank_slots` and the image figures become the mean over the printing ranks. Times and stamps
-    (`elapsed_s`; `wall_s`, with data loading; `logged_at`) are from the rank that takes longest
-    overall. In steps missing from this rank: the longest time, the earliest stamp. The ranks may
+    `rank_tokens`, `rank_slots` and the image figures become the mean over the printing ranks. Times
+    and stamps (`elapsed_s`; `wall_s`, with data loading; `logged_at`) are from the rank that takes
+    longest overall. In steps missing from this rank: the longest time, the earliest stamp. The ranks may
     not be in step, and then the slowest rank of each step would give more time than passed. Logged
     figures are the median over the ranks.
 

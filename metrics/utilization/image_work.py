@@ -102,7 +102,7 @@ def image_work(
     lowest = smallest if videos and sizes_matter else low
     least, most = vision.counts_of_logged_images(tower, tokens, (lowest, high))
     work = replace(work, least=least, most=most)
-    if _doubt(work, language) > MAX_IMAGE_DOUBT:
+    if _doubt(work, language, least, most) > MAX_IMAGE_DOUBT:
         reason = messages.VIDEO_FRAMES_UNKNOWN if videos else messages.IMAGE_SIZES_BOUNDED
         return replace(work, unknown_reason=reason)
     if videos is None and sizes_matter:
@@ -116,13 +116,10 @@ MAX_IMAGE_DOUBT: Final = 0.005
 known."""
 
 
-def _doubt(work: ImageWork, language: tuple[Operator, ...]) -> float:
-    """Return the difference of FLOPs between the bounds, relative to the lower one."""
-    assert work.least is not None
-    assert work.most is not None
+def _doubt(work: ImageWork, language: tuple[Operator, ...], *bounds: PatchCounts) -> float:
+    """Return the difference of FLOPs between two bounds, relative to the lower one."""
     low, high = (
-        flops.flops_per_token((*work.operators_of(counts), *language))
-        for counts in (work.least, work.most)
+        flops.flops_per_token((*work.operators_of(counts), *language)) for counts in bounds
     )
     return high / low - 1
 

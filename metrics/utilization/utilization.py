@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import polars as pl
 
@@ -156,27 +156,34 @@ def _utilisations(
         known = whole if run.lengths_unknown_reason == messages.DOCUMENT_LENGTHS_UNKNOWN else ()
         values = {"mfu": None, **{name: every.get(name) for name in known}}
     elif run.images is not None:
-        values = _with_images(run, run.images, hardware, tgs, values, result)
+        values = _with_images(run, run.images, values, _MfuOf(hardware, tgs), result)
     shown = _possible(values, facts, result)
     result.values |= {name: value for name, value in shown.items() if value is not None}
+
+
+class _MfuOf(NamedTuple):
+    """MFU of any operators at the speed of a run."""
+
+    hardware: Hardware
+    tgs: float
+
+    def __call__(self, *operators: Operator) -> float:
+        """Return the MFU. Raises ValueError where a precision has no peak."""
+        peaks, dtype_of = self.hardware.peaks, self.hardware.dtype_of
+        return self.tgs * flops.ideal_seconds_per_token(operators, dtype_of, peaks)
 
 
 def _with_images(
     run: FormulaInputs,
     images: ImageWork,
-    hardware: Hardware,
-    tgs: float,
     values: dict[str, float | None],
+    mfu: _MfuOf,
     result: UtilizationResult,
 ) -> dict[str, float | None]:
     """Return the figures of a run with a vision tower, and warn of doubts.
 
     `mfu` and its conventions count the tower, or are null; `mfu_language_model` never counts it.
     """
-
-    def mfu(*operators: Operator) -> float:
-        return tgs * flops.ideal_seconds_per_token(operators, hardware.dtype_of, hardware.peaks)
-
     language = run.language_operators()
     alone = {"mfu_language_model": mfu(*language)}
     if images.contradiction is not None:

@@ -49,7 +49,9 @@ def _find_row(name: str) -> _Row:
     whole, known = _folded(name), {**_known(), **_known_seeing()}
     wanted = whole if whole in known else _SHAPELESS.sub("", whole)
     if wanted not in known:
-        alike = [other for other in known if _is_same_series(other, wanted)]
+        series = wanted.partition("-")[0]
+        alike = [other for other in known if other.partition("-")[0] == series]
+        alike = alike or [other for other in known if _is_same_series(other, wanted)]
         raise _unknown(name, difflib.get_close_matches(wanted, alike, n=3))
     return known[wanted]
 
