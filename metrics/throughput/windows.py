@@ -120,9 +120,9 @@ def fold_ranks(steps: pl.DataFrame) -> pl.DataFrame:
 
     `rank_tokens`, `rank_slots` and the image figures become the mean over the printing ranks. Times
     and stamps (`elapsed_s`; `wall_s`, with data loading; `logged_at`) are from the rank that takes
-    longest overall. In steps missing from this rank: the longest time, the earliest stamp. The ranks may
-    not be in step, and then the slowest rank of each step would give more time than passed. Logged
-    figures are the median over the ranks.
+    longest overall. In steps missing from this rank: the longest time, the earliest stamp. The
+    ranks may not be in step, and then the slowest rank of each step would give more time than
+    passed. Logged figures are the median over the ranks.
 
     `rated_tokens` and `rated_samples` are tokens and samples of a step, from a line's own rate and
     time. `printing` is the number of ranks that print the step, `first_rank` and `last_rank` the

@@ -123,7 +123,7 @@ def attention_ratio(packs: Sequence[Pack], length: int) -> float:
     return float(np.float32(squares) / np.float32(len(packs) * length**2))
 
 
-def step_line(
+def step_line(  # noqa: PLR0913 - each changes the line
     step: int,
     packs: Sequence[Pack],
     length: int,
@@ -179,7 +179,7 @@ def config_lines(model: Mapping[str, Any], sharing: int = 1) -> list[str]:
     return [f"[XTuner][{START}][INFO] Training config: {first}", *rest]
 
 
-def write_log(
+def write_log(  # noqa: PLR0913 - each changes the log
     path: Path,
     steps: Sequence[Sequence[Pack]],
     length: int,

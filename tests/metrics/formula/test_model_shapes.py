@@ -38,8 +38,8 @@ from fairmfu.metrics.formula.model_shapes import (
     from_torchtitan,
     hugging_face,
     model_names,
-    vision_model_names,
     models,
+    vision_model_names,
     with_params_total,
 )
 from fairmfu.metrics.formula.model_shapes.decoder_types import DECODERS
