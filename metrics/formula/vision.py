@@ -365,9 +365,6 @@ def per_token(ops: Iterable[Operator], tokens: int) -> tuple[Operator, ...]:
     )
 
 
-Frame: TypeAlias = tuple[int, int]
-
-
 def _patch_embedding(tower: VisionTower, counts: PatchCounts) -> tuple[str, int, float]:
     flops = 2 * counts.patches * tower.patch * tower.hidden_size
     return "vision patch embedding", 1, flops

@@ -62,7 +62,7 @@ def score_utilization(
     out.values |= {
         "model": canonical_model_name(run.shape, run.tower),
         "params_total": run.params_total,
-        "work": work_key(run) if known_images else None,
+        "work": work_key(run),
         "attention_pattern": attention_pattern(run),
         "attended_pairs": run_attended_pairs(run),
         "trained": describe_trainable(run),
@@ -112,7 +112,7 @@ def operator_table(
     """
     out = UtilizationResult()
     run = formula_inputs(facts, rates, out)
-    if run is None:
+    if run is None or not (run.images is None or run.images.is_known):
         return OPERATOR_SCHEMA.to_frame()
     dtypes = operator_dtypes(facts, out)
     exact, full = run.operators(), run.operators("full")

@@ -7,10 +7,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+import polars as pl
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from fairmfu.metrics.compare.comparability import rank_runs
 from fairmfu.metrics.core.run_table import MetricsRow, metrics_rows
 from fairmfu.metrics.formula import vision
 from fairmfu.metrics.formula.flops import flops_per_token, forward_flops_per_token, operators
@@ -267,12 +269,34 @@ def test_unknown_sizes_leave_a_lower_bound(tmp_path: Path) -> None:
     """Before variant Q, the ratio may be of samples: it is not used."""
     row = row_of(log_of(tmp_path, variant="P"))
     assert row["mfu"] is None
-    assert row["work"] is None
+    assert row["flops_per_token"] is None
     (words,) = of_kind(row, IMAGE_SIZES_UNKNOWN)
     assert "MFU is at least" in words
     exact = row_of(log_of(tmp_path))["mfu"]
     assert exact is not None
     assert float(words.split("at least ")[1].split("%")[0]) / 100 <= exact + 5e-4
+
+
+def test_runs_rank_by_the_flops_of_both(tmp_path: Path) -> None:
+    """Like for like is the same model with its tower, and the same FLOPs with its images."""
+
+    def table(name: str, packs: Sequence[Pack], facts: Any = STILLS, **more: Any) -> pl.DataFrame:
+        (tmp_path / name).mkdir()
+        log = log_of(tmp_path / name, packs, **more)
+        return analysed(log.rename(log.with_stem(name)), facts).metrics
+
+    few, many, none = [Pack([[256]], [4000])], [Pack([[4096]], [4000])], [Pack([], [4000])]
+    text = {**FACTS, "trainable": "full", "model": "qwen3-4b"}
+    tables = [table("few", few), table("again", few), table("many", many)]
+    tables += [table("old", few, variant="P")]
+    tables += [table("text", none, text, model=QWEN3_VL_4B["text_config"])]
+    ranked = rank_runs(pl.concat(tables))
+    by_name = {row["name"]: row["group"] for row in ranked.iter_rows(named=True)}
+    assert by_name["few"] == by_name["again"]
+    assert len({by_name[name] for name in ("few", "many", "text", "old")}) == 4
+    assert by_name["old"] is None
+    (reason,) = ranked.filter(pl.col("name") == "old")["not_ranked"].to_list()
+    assert reason == ["unknown FLOPs per token: those of the vision tower"]
 
 
 def test_several_packs_may_leave_bounds(tmp_path: Path) -> None:
