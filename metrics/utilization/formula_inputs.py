@@ -198,7 +198,7 @@ def _seeing(
     if tower is None:
         if not counts["tokens"]:
             return run
-        result.missing.append("model_config")
+        result.missing.append("model_config" if "model_config" in facts else "model")
         result.warnings.append(messages.IMAGES_WITHOUT_TOWER(model=run.shape.name))
         return None
     parts = trained_parts(run.trainable, text_fact(facts, "frozen_parts"))

@@ -22,6 +22,7 @@ from fairmfu.metrics.core.run_table import METRICS, MetricsRow, metrics_rows, no
 from fairmfu.metrics.diagnosis.phase_gap import REST
 from fairmfu.metrics.formula import accelerators
 from fairmfu.metrics.formula.model_shapes import known_models
+from fairmfu.metrics.formula.vision import find_tower
 from fairmfu.metrics.pipeline.analysis import Analysis
 from fairmfu.metrics.throughput.throughput import explain_missing_rate
 from fairmfu.metrics.throughput.time_evidence import EVIDENCE_LABELS
@@ -794,22 +795,27 @@ MODEL_COLUMNS: Final[Columns] = {
     "hidden_size": ("hidden size", "{:,}".format),
     "params_total": ("parameters", "{:,}".format),
     "params_active": ("active", "{:,}".format),
+    "params_tower": ("vision tower", "{:,}".format),
 }
 
 
 def model_table() -> pl.DataFrame:
-    """Return built-in models with their parameters."""
+    """Return built-in models with their parameters, those of a vision tower included."""
+    towers = {shape.name: find_tower(shape.name) for shape in known_models()}
+    seeing = {name: None if tower is None else tower.params_total for name, tower in towers.items()}
     return pl.DataFrame(
         [
             {
                 "model": shape.name,
                 "layers": shape.layer_count,
                 "hidden_size": shape.hidden_size,
-                "params_total": shape.params_total,
-                "params_active": shape.params_active,
+                "params_total": shape.params_total + (seeing[shape.name] or 0),
+                "params_active": shape.params_active + (seeing[shape.name] or 0),
+                "params_tower": seeing[shape.name],
             }
             for shape in known_models()
-        ]
+        ],
+        schema_overrides={"params_tower": pl.Int64},
     )
 
 

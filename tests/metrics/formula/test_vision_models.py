@@ -59,7 +59,15 @@ PARAMETERS: Final = {
     "qwen3-vl-4b": 4_437_815_808,
     "qwen3-vl-8b": 8_767_123_696,
 }
-"""Parameters of tower, projector and language model, as Hugging Face counts them in the weights."""
+"""Parameters of tower, projector and language model, as Hugging Face counts them in the weights.
+
+No published count was at hand for the models of COMPOSED. Their towers and their text models are
+those of models with one."""
+
+COMPOSED: Final = {
+    *("internvl2-1b", "internvl3-2b", "internvl3-8b", "internvl3-14b", "llava-1.5-13b"),
+    *(name for name in PARAMETERS if name.startswith("internvl3.5")),
+}
 
 
 def test_every_vision_model_has_its_count_here() -> None:
@@ -72,6 +80,11 @@ def test_each_vision_model_has_its_published_parameters(name: str) -> None:
     assert shape.name == name
     assert tower is not None
     assert shape.params_total + tower.params_total == PARAMETERS[name]
+
+
+def test_composed_models_say_so() -> None:
+    rows = read_data_file(models.__package__, "vision_models.toml")["model"]
+    assert {row["name"] for row in rows if row["source"].startswith("tower as ")} == COMPOSED
 
 
 @each_case("name", vision_model_names())

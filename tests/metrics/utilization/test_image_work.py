@@ -19,6 +19,7 @@ from fairmfu.metrics.formula.flops import flops_per_token, forward_flops_per_tok
 from fairmfu.metrics.formula.model_shapes import find_config, find_model, from_hugging_face
 from fairmfu.metrics.formula.vision import Grid, VisionTower
 from fairmfu.metrics.pipeline.analysis import Analysis, analyse
+from fairmfu.metrics.pipeline.missing_facts import find_needs
 from fairmfu.metrics.utilization.messages import (
     IMAGE_FIGURES_IMPOSSIBLE,
     IMAGE_SIZES_BOUNDED,
@@ -345,7 +346,7 @@ def test_a_text_model_of_a_log_with_images_is_refused(tmp_path: Path) -> None:
     log = log_of(tmp_path, model=None)
     text = {"model": "qwen3-4b", "trainable": "full", "precision": "bf16"}
     row = row_of(log, {**FACTS, **text})
-    assert (row["mfu"], row["missing"]) == (None, ["model_config"])
+    assert (row["mfu"], row["missing"]) == (None, ["model"])
     assert of_kind(row, IMAGES_WITHOUT_TOWER)
 
 
@@ -355,6 +356,18 @@ def test_a_known_name_brings_its_tower(tmp_path: Path) -> None:
     printed = row_of(log_of(tmp_path))
     assert row["flops_per_token"] == printed["flops_per_token"]
     assert row["work"] == printed["work"]
+
+
+def test_no_fact_is_asked_for_where_none_helps(tmp_path: Path) -> None:
+    """Facts in one round, and the reason where sizes leave the MFU open; no bounds of stand-ins."""
+    tables = tables_of(log_of(tmp_path, variant="P"), {})
+    (needs,) = find_needs(tables)
+    assert needs.gain is None
+    assert needs.reason == IMAGE_SIZES_UNKNOWN.when
+    (needs,) = find_needs(tables_of(log_of(tmp_path, model=None), FACTS))
+    assert needs.gain == "mfu"
+    assert "model" in needs.facts
+    assert "model_config" not in needs.facts
 
 
 # --- contradictions -------------------------------------------------------------------------
