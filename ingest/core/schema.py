@@ -386,7 +386,7 @@ READING_CHANGES: Final[tuple[ReadingChange, ...]] = (
     ReadingChange("the lines of a pipeline's engine are distinguished from others", ("deepspeed",)),
     ReadingChange(
         "image tokens, frozen parts and models with a vision tower are read",
-        ("xtuner-v1", "xtuner-v1-tracker", "xtuner-v1-tensorboard"),
+        ("xtuner-v1",),
     ),
 )
 """In order of time; never remove an entry. Sources read before the last one need another reading.

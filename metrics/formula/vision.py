@@ -278,7 +278,7 @@ class PatchCounts:
 def counted_operators(
     tower: VisionTower, counts: PatchCounts, *, trained_parts: TrainedParts | None = None
 ) -> tuple[Operator, ...]:
-    """Return the operators of tower and projector from sums over the images [FLOP per set].
+    """Return the operators of tower and projector from sums over images [FLOP].
 
     Raises ShapeError for unknown LoRA targets.
     """

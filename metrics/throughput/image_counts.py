@@ -1,4 +1,4 @@
-"""Sums over the images of a run, from the image tokens and the attention ratio that a log prints.
+"""Sums over the images of a run, from logged image tokens and attention ratios.
 
 XTuner v1 prints, per step and rank (xtuner/v1/model/base.py, pre_micro_batch_forward):
 
@@ -83,7 +83,7 @@ def image_counts(windows: RunArrays, facts: Mapping[str, Any]) -> ImageCounts | 
 
 
 def _multiple(images: FloatArray) -> int:
-    """Return the greatest common divisor of whole numbers of image tokens; 0 if unknown."""
+    """Return the greatest common divisor of counts of image tokens; 0 if unknown."""
     whole = np.rint(images)
     if not len(whole) or (np.abs(whole - images) > 0).any() or whole.max() >= MAX_EXACT_FLOAT32:
         return 0

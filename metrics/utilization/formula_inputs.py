@@ -97,7 +97,7 @@ class FormulaInputs:
         return self.shape.params_total + (0 if self.tower is None else self.tower.params_total)
 
     def operators(self, convention: flops.AttentionConvention = "exact") -> tuple[Operator, ...]:
-        """Return the run's operators under one attention convention, the vision tower's first."""
+        """Return the operators under one attention convention, the tower's first."""
         tower = () if self.images is None else self.images.operators()
         return (*tower, *self.language_operators(convention))
 
@@ -182,7 +182,7 @@ def formula_inputs(
 
 
 def _logged_images(rates: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """Return the sums over the images of a run; None if its log counts no image tokens."""
+    """Return the sums over a run's images; None if its log counts no images."""
     counts: Mapping[str, Any] | None = rates.get("image_counts")
     return None if counts is None or counts["tokens"] is None else counts
 
@@ -528,10 +528,11 @@ def canonical_model_name(shape: ModelShape, tower: VisionTower | None = None) ->
 
 @cache
 def _names_by_work() -> Mapping[_Model, str]:
-    """Return the names of known models by shape and tower; the first name where several match."""
+    """Return the known names by shape and tower; of several, the first."""
     names = {_work_of(model): model.name for model in reversed(buildable_models())}
     for name in reversed(vision_model_names()):
-        names[_work_of(find_model(name), vision.find_tower(name))] = name
+        with suppress(Exception):  # an invalid row, as buildable_models skips it
+            names[_work_of(find_model(name), vision.find_tower(name))] = name
     return names
 
 

@@ -23,7 +23,7 @@ FROZEN_PARTS: Final = ("vision", "projector", "language")
 
 @dataclass(frozen=True, slots=True)
 class ImageWork:
-    """Vision tower of a run, and the sums over its images, per token of the language model.
+    """Vision tower of a run, and sums over its images, per token of the text model.
 
     least, most: bounds of the sums; None if unknown
     contradiction: message on figures that no images of the tower have
@@ -131,7 +131,8 @@ def _contradiction(tower: VisionTower, counts: Mapping[str, Any]) -> Message | N
     share = counts["tokens"] / vision.image_unit(tower)
     if share > 1:
         return messages.MORE_IMAGES_THAN_TOKENS(tower=tower.name, share=share)
-    of_image = tower.merge**2 if tower.grid is None else tower.tokens([(1, *tower.grid)])
+    height, width = tower.grid or (tower.merge**2, tower.merge**2)
+    of_image = height * width // tower.merge**2  # of a tile, or of merged patches
     if counts["multiple"] % of_image:
         return messages.NO_WHOLE_IMAGES(tower=tower.name, whole=of_image)
     return None

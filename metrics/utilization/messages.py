@@ -145,9 +145,8 @@ BF16_HIDDEN: Final = MessageKind(
 
 IMAGE_SIZES_UNKNOWN: Final = MessageKind(
     "image-sizes-unknown",
-    "MFU is at least {bounds}: the tower's attention depends on the sizes of the images, and this "
-    "log's img_efficient_attn_ratio does not give them (XTuner v1 before 2026-07 may divide by "
-    "each sample's tokens)",
+    "MFU is at least {bounds}: the tower's attention depends on the sizes of the images, which "
+    "this log does not give. Before 2026-07, img_efficient_attn_ratio may be relative to samples",
     when="A log counts the image tokens of a vision tower, and not the images' sizes.",
 )
 IMAGE_SIZES_BOUNDED: Final = MessageKind(
@@ -232,8 +231,8 @@ AUDIO_TOWER: Final = ErrorKind(
 )
 VISION_TOWER: Final = ErrorKind(
     "vision-tower",
-    "{model} has a vision tower, and its FLOPs are unknown: the log counts no image tokens (only "
-    "the text log of XTuner v1 does, as img_tokens).",
+    "{model} has a vision tower, and its FLOPs are unknown: the log has no image tokens "
+    "(img_tokens).",
     "The model of a run has a vision tower.",
     ShapeError,
     fix="if the run trains on text alone, give the text_config as model_config",

@@ -440,7 +440,7 @@ def _formula(row: MetricsRow) -> str:
 
 
 def _language_model_lines(row: MetricsRow) -> list[str]:
-    """Return the line of MFU without the vision tower; no line for a model without one."""
+    """Return the line of MFU without the vision tower, if the model has one."""
     alone = row["mfu_language_model"]
     if alone is None:
         return []

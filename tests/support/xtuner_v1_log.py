@@ -1,4 +1,6 @@
-"""A log of XTuner v1, composed as its trainer prints it (xtuner/v1/train/trainer.py@b934f46).
+"""A log of XTuner v1, composed as its trainer prints it.
+
+Source: xtuner/v1/train/trainer.py@b934f46 Trainer._log_step.
 
 The figures of the images are computed as in pre_micro_batch_forward
 (xtuner/v1/model/base.py@b934f46), in its number formats: whole numbers, and float32 where torch

@@ -230,7 +230,7 @@ INTERNVL_KEYS: Final = ("vision_feature_layer", "downsample_ratio")
 
 
 def _with_tower(model: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the Hugging Face config of a Qwen3-VL, or of an InternVL 3.5 or Intern-S1.
+    """Return the Hugging Face config of a Qwen3-VL, an InternVL 3.5 or an Intern-S1.
 
     Empty for other models, and where the projector's widths are not those of tower and text.
     """
@@ -262,7 +262,7 @@ FROZEN_PART_KEYS: Final = {
 
 
 def _trained_parts(model: Mapping[str, Any]) -> dict[str, str]:
-    """Return the frozen parts of a model with a vision tower; XTuner v1 has no adapters."""
+    """Return what is trained of a model with a vision tower; no part has adapters."""
     states = {part: model.get(key) for part, key in FROZEN_PART_KEYS.items()}
     if not all(isinstance(state, bool) for state in states.values()):
         return {}

@@ -38,7 +38,7 @@ def find_model(name: str) -> ModelShape:
 
 
 def find_config(name: str) -> dict[str, Any]:
-    """Return the Hugging Face config of a model known by name, as far as its shape goes.
+    """Return the Hugging Face config of a known model: the keys of its shape.
 
     Raises UnknownModelError.
     """
@@ -135,7 +135,7 @@ def _known() -> Mapping[str, _Row]:
 
 @cache
 def _known_seeing() -> Mapping[str, _Row]:
-    """Index the rows of vision_models.toml by name, with the vision_config of their tower."""
+    """Index the rows of vision_models.toml by name, with their vision_config."""
     table = read_data_file(__package__, "vision_models.toml")
     rows = cast("Sequence[_Row]", table["model"])
     return {

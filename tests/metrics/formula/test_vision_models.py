@@ -118,7 +118,7 @@ def test_other_sizes_are_refused(said: str) -> None:
 
 
 def test_models_of_text_have_no_tower_and_vision_models_explain_no_figures() -> None:
-    """A log's figures are explained by models of text alone, which have the same layers."""
+    """A log's figures are explained by models of text, which have the same layers."""
     named = {shape.name for shape in buildable_models()}
     assert named & set(vision_model_names()) == set()
     assert vision.find_tower("qwen3-8b") is None

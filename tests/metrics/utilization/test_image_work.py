@@ -1,4 +1,4 @@
-"""Vision towers of runs: logs composed as XTuner v1 prints them, read back, against the images."""
+"""Vision towers of runs: composed logs of XTuner v1, read back, against the images."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ steps_of_one_pack = st.lists(st.lists(IMAGE, max_size=12).map(fitting), min_size
 def test_images_printed_and_read_back_have_their_flops(
     tmp_path: Path, steps: list[Images], text: int, per_sample: int, sharing: int
 ) -> None:
-    """Tower's FLOPs of drawn images, of one pack a step: within the rounding of the print.
+    """FLOPs of drawn images, one pack a step: within the rounding of the print.
 
     A ratio is within 5e-9 + 2^-22 of itself. So the attention is within that share of the squared
     patches; every other operator is exact.
@@ -279,7 +279,7 @@ def test_unknown_sizes_leave_a_lower_bound(tmp_path: Path) -> None:
 
 
 def test_runs_rank_by_the_flops_of_both(tmp_path: Path) -> None:
-    """Like for like is the same model with its tower, and the same FLOPs with its images."""
+    """Like for like: the same model with its tower, the same FLOPs with its images."""
 
     def table(name: str, packs: Sequence[Pack], facts: Any = STILLS, **more: Any) -> pl.DataFrame:
         (tmp_path / name).mkdir()
@@ -359,7 +359,7 @@ def test_a_known_name_brings_its_tower(tmp_path: Path) -> None:
 
 
 def test_no_fact_is_asked_for_where_none_helps(tmp_path: Path) -> None:
-    """Facts in one round, and the reason where sizes leave the MFU open; no bounds of stand-ins."""
+    """Sizes leave the MFU open: the reason has no bounds that stand-ins gave."""
     tables = tables_of(log_of(tmp_path, variant="P"), {})
     (needs,) = find_needs(tables)
     assert needs.gain is None
