@@ -34,6 +34,15 @@ HELD = {
         "metrics.formula.vision.TrainedParts.__post_init__",
     ),
     (
+        "metrics.utilization.image_work.trained_parts",
+        "metrics.formula.flops.Trainable.__post_init__",
+    ),
+    # of kinds without adapters
+    (
+        "metrics.formula.vision.TrainedParts.trainable_of",
+        "metrics.formula.flops.Trainable.__post_init__",
+    ),
+    (
         "metrics.utilization.image_work.ImageWork.operators_of",
         "metrics.formula.vision.counted_operators",
     ),
