@@ -49,6 +49,7 @@ RUN_COLUMNS: Final[Columns] = {
 
 DROPPABLE_RUN_COLUMNS: Final = (
     *("inferred", "logged_mfu", "steps", "tgs_end_to_end", "log_format", "mfu_full_attention"),
+    "mfu_language_model",
     *("precision", "seq_len", "logged_tflops", "model", "samples_per_second", "seconds_per_step"),
 )
 """Columns that a narrow terminal omits, in this order."""

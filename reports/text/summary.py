@@ -798,6 +798,9 @@ MODEL_COLUMNS: Final[Columns] = {
     "params_tower": ("vision tower", "{:,}".format),
 }
 
+DROPPABLE_MODEL_COLUMNS: Final = ("hidden_size",)
+"""Columns that a narrow terminal omits."""
+
 
 def model_table() -> pl.DataFrame:
     """Return built-in models with their parameters, those of a vision tower included."""
