@@ -231,8 +231,8 @@ AUDIO_TOWER: Final = ErrorKind(
 )
 VISION_TOWER: Final = ErrorKind(
     "vision-tower",
-    "{model} has a vision tower, and its FLOPs are unknown: the log has no image tokens "
-    "(img_tokens).",
+    "{model} has a vision tower, and its FLOPs are unknown: the log does not count the patches of "
+    "its images.",
     "The model of a run has a vision tower.",
     ShapeError,
     fix="if the run trains on text alone, give the text_config as model_config",

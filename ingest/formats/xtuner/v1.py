@@ -71,9 +71,11 @@ def _complete(row: dict[str, Any], printed: Mapping[str, str]) -> None:
     tokens or more. A text log of O or later, where a count of this rank has 8 decimals, is newer
     than the fix. Older ratios stay among the fields without a column.
 
-    img_efficient_attn_ratio divides by the squared image tokens of a pack. Until f15a2d5fa
-    (2026-06-08) it divided by those of a sample, from which no sum of squares follows. Lines with
-    seqlen_tokens (Q) are newer than that; older ratios stay among the fields without a column.
+    img_tokens of Qwen's towers are patches since e968368a2 (2026-03-16), which prints
+    img_efficient_attn_ratio as well. Before, they were tokens of the language model and two borders
+    per image. The ratio divides by the squared image tokens of a pack. Until f15a2d5fa (2026-06-08)
+    it divided by those of a sample, from which no sum of squares follows. Lines with seqlen_tokens
+    (Q) are newer than that. Older figures stay among the fields without a column.
 
     A tracker's train_time starts with this process if exp_tgs is printed too. Before J it may
     include the launches that this one resumes.
@@ -89,9 +91,11 @@ def _complete(row: dict[str, Any], printed: Mapping[str, str]) -> None:
     of_rank = printed.get("step_consumed_tokens#2", printed.get("step_consumed_tokens", ""))
     if re.fullmatch(r"\d+\.\d{8}", of_rank) and (ratio := printed.get("efficient_attn_ratio")):
         row["attention_ratio"] = float(ratio)
-    image_ratio = printed.get("img_efficient_attn_ratio")
-    if image_ratio is not None and {"img_tokens", "seqlen_tokens"} <= printed.keys():
-        row["image_attention_ratio"] = float(image_ratio)
+    images, image_ratio = (printed.get(key) for key in ("img_tokens", "img_efficient_attn_ratio"))
+    if images is not None and image_ratio is not None:
+        row["image_tokens"] = float(images)
+        if "seqlen_tokens" in printed:
+            row["image_attention_ratio"] = float(image_ratio)
     if "exp_tgs" in values and "train_time" in values:
         row["since_start_s"] = float(values["train_time"])
     for key in ("local_loss", "total_loss"):
@@ -604,7 +608,6 @@ TEXT_COLUMNS: Final[dict[str, ColumnTarget]] = {
     "data_time": "data_s",
     "text_tokens": "rank_tokens",
     "seqlen_tokens": "rank_slots",
-    "img_tokens": "image_tokens",
     "reduced_llm_loss": "loss",
     "grad_norm": "grad_norm",
     "max_memory": ("peak_memory_bytes", GIB),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -34,7 +35,14 @@ from fairmfu.metrics.utilization.messages import (
 from tests.support.folders import TESTS
 from tests.support.kinds import of_kind
 from tests.support.one_log import tables_of
-from tests.support.xtuner_v1_log import INTERNVL3_5_4B, QWEN3_VL_4B, Pack, write_log
+from tests.support.xtuner_v1_log import (
+    INTERNVL3_5_4B,
+    QWEN3_VL_4B,
+    Pack,
+    config_lines,
+    step_line,
+    write_log,
+)
 
 LENGTH: Final = 8192
 FACTS: Final[Mapping[str, object]] = {"accelerator": "h100", "seq_len": LENGTH, "gpus": 8}
@@ -298,6 +306,36 @@ def test_runs_rank_by_the_flops_of_both(tmp_path: Path) -> None:
     assert by_name["old"] is None
     (reason,) = ranked.filter(pl.col("name") == "old")["not_ranked"].to_list()
     assert reason == ["unknown FLOPs per token: those of the vision tower"]
+
+
+def test_image_tokens_of_another_unit_are_not_read(tmp_path: Path) -> None:
+    """Without a ratio on the line, img_tokens are older, and of Qwen's towers no patches."""
+    log = log_of(tmp_path)
+    text = re.sub(r", img_efficient_attn_ratio: [\d.]+", "", log.read_text())
+    log.write_text(text)
+    row = row_of(log)
+    assert row["mfu"] is None
+    assert row["mfu_language_model"] is None
+    assert row["image_counts"] is None
+    assert any("does not count the patches" in words for words in row["warnings"])
+
+
+def test_the_images_of_all_ranks_add_up(tmp_path: Path) -> None:
+    """A mean of ratios is no ratio of means: each rank's squares count."""
+    of_ranks = [[Pack([[4096], [64]], [3000, 500])], [Pack([[256]], [4000])]]
+    lines = [
+        step_line(step, packs, LENGTH, rank=rank)
+        for step in range(1, 13)
+        for rank, packs in enumerate(of_ranks)
+    ]
+    log = tmp_path / "stderr.log"
+    log.write_text("\n".join([*config_lines(QWEN3_VL_4B), *lines]) + "\n")
+    counts = row_of(log, {**STILLS, "gpus": 2})["image_counts"]
+    assert counts is not None
+    assert counts["tokens"] == pytest.approx((4096 + 64 + 256) / 7500)
+    squares = (4096**2 + 64**2 + 256**2) / 7500
+    assert counts["squares_low"] == pytest.approx(squares, rel=1e-6)
+    assert counts["squares_high"] == pytest.approx(squares, rel=1e-6)
 
 
 def test_several_packs_may_leave_bounds(tmp_path: Path) -> None:
