@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
 from typing import Any, Final
 
 import pytest
 
 from fairmfu.ingest.core.data_files import read_data_file
 from fairmfu.metrics.formula import vision
+from fairmfu.metrics.formula.flops import forward_flops_per_token
 from fairmfu.metrics.formula.model_shapes import (
     UnknownModelError,
     buildable_models,
@@ -18,6 +21,7 @@ from fairmfu.metrics.formula.model_shapes import (
 )
 from fairmfu.metrics.pipeline.calculator import answer, ask
 from tests.support.each_case import each_case
+from tests.support.folders import TESTS
 
 PARAMETERS: Final = {
     "internvl2-1b": 938_158_976,
@@ -80,6 +84,22 @@ def test_each_vision_model_has_its_published_parameters(name: str) -> None:
     assert shape.name == name
     assert tower is not None
     assert shape.params_total + tower.params_total == PARAMETERS[name]
+
+
+NAMED: Final[dict[str, Any]] = json.loads(
+    (TESTS / "golden" / "flop_counter" / "vision_named.json").read_text()
+)
+
+
+@each_case("name", NAMED)
+def test_the_flop_counter_counts_the_same_for_full_size_towers(name: str) -> None:
+    """0 FLOPs off. LLaVA: the code runs the last layer, the model does not read it."""
+    tower = vision.find_tower(name)
+    assert tower is not None
+    executed = replace(tower, depth=tower.depth + tower.unused_layers)
+    ops = vision.tower_operators(executed, NAMED[name]["grids"])
+    assert forward_flops_per_token(ops) - NAMED[name]["forward"] == 0
+    assert tower.params_total == NAMED[name]["parameters"]
 
 
 def test_composed_models_say_so() -> None:
