@@ -1,8 +1,7 @@
 """Work of a run's vision tower, from the image tokens that its log counts.
 
 The sums are of metrics.throughput.image_counts, the FLOPs of metrics.formula.vision. The log's sums
-have bounds; `unknown_reason` says where these leave the FLOPs in doubt, and where the figures are
-of no images of this tower.
+have bounds. Wide bounds leave the FLOPs unknown, and so do figures of no images of this tower.
 """
 
 from __future__ import annotations
@@ -84,7 +83,7 @@ def image_work(
     counts: as metrics.throughput.image_counts returns them
     language: operators of the language model; bounds that differ by less than MAX_IMAGE_DOUBT of
         all FLOPs count as known
-    videos: whether images are videos, if known
+    videos: true if images are videos, None if unknown
     """
     work = ImageWork(tower, parts, contradiction=_contradiction(tower, counts))
     if work.contradiction is not None:
@@ -116,6 +115,10 @@ MAX_IMAGE_DOUBT: Final = 0.005
 known."""
 
 
+MAX_SUM_ROUNDING: Final = 1e-9
+"""Largest relative error of a sum over the steps of a run."""
+
+
 def _doubt(work: ImageWork, language: tuple[Operator, ...], *bounds: PatchCounts) -> float:
     """Return the difference of FLOPs between two bounds, relative to the lower one."""
     low, high = (
@@ -129,7 +132,7 @@ def _contradiction(tower: VisionTower, counts: Mapping[str, Any]) -> Message | N
     if counts["contradictions"]:
         return messages.IMAGE_FIGURES_IMPOSSIBLE(steps=counts["contradictions"])
     share = counts["tokens"] / vision.image_unit(tower)
-    if share > 1:
+    if share > 1 + MAX_SUM_ROUNDING:
         return messages.MORE_IMAGES_THAN_TOKENS(tower=tower.name, share=share)
     height, width = tower.grid or (tower.merge**2, tower.merge**2)
     of_image = height * width // tower.merge**2  # of a tile, or of merged patches

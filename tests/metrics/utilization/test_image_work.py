@@ -430,6 +430,11 @@ def test_more_images_than_tokens_are_told(tmp_path: Path) -> None:
     assert of_kind(row, MORE_IMAGES_THAN_TOKENS)
 
 
+def test_a_run_of_images_alone_contradicts_nothing(tmp_path: Path) -> None:
+    row = row_of(log_of(tmp_path, [Pack([[4 * 997], [4 * 1003]], [997, 1003])]))
+    assert row["mfu"] is not None
+
+
 def test_images_of_another_tower_are_told(tmp_path: Path) -> None:
     row = row_of(log_of(tmp_path, [Pack([[1026]], [1000])]))
     assert row["mfu"] is None
