@@ -1734,10 +1734,14 @@ def facts(output: str) -> None:
 @format_option
 def models(output: str) -> None:
     """List the known models, with their parameters."""
-    from fairmfu.reports.text.summary import MODEL_COLUMNS, model_table
+    from fairmfu.reports.text.summary import (
+        DROPPABLE_MODEL_COLUMNS,
+        MODEL_COLUMNS,
+        model_table,
+    )
     from fairmfu.reports.text.tabular import render_frame
 
-    click.echo(render_frame(model_table(), output, MODEL_COLUMNS))
+    click.echo(render_frame(model_table(), output, MODEL_COLUMNS, DROPPABLE_MODEL_COLUMNS))
 
 
 @main.command()

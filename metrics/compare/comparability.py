@@ -330,7 +330,8 @@ def _obstacles(row: ComparisonRow) -> list[str]:
     if unknown:
         reasons.append(f"unknown: {', '.join(unknown)}")
     elif row["flops_per_token"] is None:
-        reasons.append(f"unknown FLOPs per token: {', '.join(row['missing'])}")
+        lacking = ", ".join(row["missing"]) or "those of the vision tower"
+        reasons.append(f"unknown FLOPs per token: {lacking}")
     reasons += doubts
     if row["implied"] is not None:
         reasons.append(f"impossible: MFU would be {row['implied']:.0%}")

@@ -23,6 +23,7 @@ from fairmfu.metrics.core.run_table import METRICS, MetricsRow, metrics_rows, no
 from fairmfu.metrics.diagnosis.phase_gap import REST
 from fairmfu.metrics.formula import accelerators
 from fairmfu.metrics.formula.model_shapes import known_models
+from fairmfu.metrics.formula.vision import find_tower
 from fairmfu.metrics.pipeline.analysis import Analysis
 from fairmfu.metrics.throughput.throughput import explain_missing_rate
 from fairmfu.metrics.throughput.time_evidence import EVIDENCE_LABELS
@@ -440,9 +441,20 @@ def _formula(row: MetricsRow) -> str:
             f"{row['peak_flops']:.4g} = {percent(row['mfu'])} (exact attention); "
             f"{_full(row['mfu_full_attention'])} (full attention)"
         )
+    lines += _language_model_lines(row)
     if row["hfu_low"] is not None:
         lines.append(_hfu(row))
     return printable("\n".join(lines)) + f"\n       formula {row['formula']}"
+
+
+def _language_model_lines(row: MetricsRow) -> list[str]:
+    """Return the line of MFU without the vision tower, if the model has one."""
+    alone = row["mfu_language_model"]
+    if alone is None:
+        return []
+    if row["mfu"] is None:
+        return [f"MFU    unknown with the vision tower; {percent(alone)} without it (never ranked)"]
+    return [f"       MFU counts the vision tower; {percent(alone)} without it"]
 
 
 def _tgs_lines(row: MetricsRow) -> list[str]:
@@ -817,22 +829,30 @@ MODEL_COLUMNS: Final[Columns] = {
     "hidden_size": ("hidden size", "{:,}".format),
     "params_total": ("parameters", "{:,}".format),
     "params_active": ("active", "{:,}".format),
+    "params_tower": ("vision tower", "{:,}".format),
 }
+
+DROPPABLE_MODEL_COLUMNS: Final = ("hidden_size",)
+"""Columns that a narrow terminal omits."""
 
 
 def model_table() -> pl.DataFrame:
-    """Return built-in models with their parameters."""
+    """Return built-in models with their parameters, those of a vision tower included."""
+    towers = {shape.name: find_tower(shape.name) for shape in known_models()}
+    seeing = {name: None if tower is None else tower.params_total for name, tower in towers.items()}
     return pl.DataFrame(
         [
             {
                 "model": shape.name,
                 "layers": shape.layer_count,
                 "hidden_size": shape.hidden_size,
-                "params_total": shape.params_total,
-                "params_active": shape.params_active,
+                "params_total": shape.params_total + (seeing[shape.name] or 0),
+                "params_active": shape.params_active + (seeing[shape.name] or 0),
+                "params_tower": seeing[shape.name],
             }
             for shape in known_models()
-        ]
+        ],
+        schema_overrides={"params_tower": pl.Int64},
     )
 
 

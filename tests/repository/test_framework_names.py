@@ -40,6 +40,7 @@ ALLOWED_TEXTS: Final[dict[str, str]] = {
     "Megatron-LM or a fork of it": "a column's values",
     "torchtitan": "format in READING_CHANGES, which metrics ask and stores count",
     "deepspeed": "format in READING_CHANGES, which metrics ask and stores count",
+    "xtuner-v1": "format in READING_CHANGES, which metrics ask and stores count",
 }
 """Texts of ingest.core.schema, which stands below formats/, and why each may stay there."""
 SCHEMA: Final = Path("ingest/core/schema.py")
