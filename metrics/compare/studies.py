@@ -20,7 +20,7 @@ from statistics import geometric_mean
 from typing import Final, Literal
 
 from ..core.intervals import Estimate
-from ..core.messages import NOT_RANKED
+from ..core.messages import by_gravity
 from ..core.run_table import not_null, value_of
 from .comparability import TOKEN_UNIT, format_value, plain_value, token_group
 from .comparison_row import ComparisonRow
@@ -228,8 +228,8 @@ def _pooled(
 
 def _has_sure_rate(row: ComparisonRow) -> bool:
     """Return whether the rate holds; unknown facts keep a run out of a ranking only."""
-    doubted = any(said.startswith(NOT_RANKED) for said in row["warnings"])
-    return row["ranked_rate"] is not None and not doubted and row["implied"] is None
+    graver, _ = by_gravity(row["warnings"])
+    return row["ranked_rate"] is not None and not graver and row["implied"] is None
 
 
 def changes_between(before: Setting, after: Setting) -> tuple[Change, ...]:
