@@ -13,6 +13,7 @@ from fairmfu.metrics.compare import comparability
 from fairmfu.metrics.compare.comparison_row import ComparisonRow
 from fairmfu.metrics.compare.cost import Price, Prices
 from fairmfu.metrics.compare.studies import Study, find_studies
+from fairmfu.metrics.core.run_filter import filter_runs
 from fairmfu.metrics.core.run_selection import choose, choose_one
 from fairmfu.metrics.pipeline.analysis import Analysis
 
@@ -185,6 +186,7 @@ def compare(
     price: Price | Prices | None = None,
     by: str | None = None,
     baseline: str | None = None,
+    where: str | None = None,
 ) -> Comparison:
     """Return who is faster, by how much, how sure, and why the logs disagree.
 
@@ -192,6 +194,7 @@ def compare(
     price: of one GPU-hour, or of each accelerator's, for the cost of 10^9 tokens
     by: a fact (metrics.compare.studies.FACTS) of which to show the effect
     baseline: the run to compare with
+    where: SQL condition on columns of metrics, as for `filter_runs`
 
     Runs are ranked within groups of like-for-like runs; for two runs that are not, the result names
     the differences, and no winner.
@@ -200,7 +203,7 @@ def compare(
     relative_tgs [ratio to the best], gpu_hours_per_billion_tokens [GPU-hours],
     loss_at_equal_tokens; a notebook shows both.
 
-    Raises RunNameError if no run has one of the names.
+    Raises RunNameError if no run has one of the names, RunFilterError for a wrong condition.
 
     >>> compare(analysis, "titan-8b", "xtuner-8b").sentences
     """
@@ -211,9 +214,10 @@ def compare(
         two = len(names) == 2  # noqa: PLR2004 - a base and a head
         base = None if baseline is None else choose_one(chosen, baseline)["run_id"]
         asked = by is not None or base is not None
-        found = find_studies(rows, by, chosen["run_id"][0] if two and base is None else base)
+        first = next(iter(chosen["run_id"]), None) if two else None
+        found = find_studies(rows, by, base or first)
         studies = found if asked else shown_studies(rows, found)
         change = SpeedChange.of(rows) if two else None
         return Comparison(ranked, rows, change, studies, asked=asked)
 
-    return analysis.present(choose(analysis.metrics, *names), side_by_side)
+    return analysis.present(filter_runs(choose(analysis.metrics, *names), where), side_by_side)

@@ -47,7 +47,7 @@ def offered(words: list[str], begun: str = "") -> list[str]:
 
 @pytest.mark.parametrize("command", [
     *(["compare"], ["explain"], ["report"], ["chart", "course"], ["export"], ["remove"], ["set"]),
-    *(["baseline", "set"], ["baseline", "remove"]),
+    *(["runs"], ["baseline", "set"], ["baseline", "remove"]),
 ])  # fmt: skip
 def test_runs_are_offered_wherever_one_is_taken(command: list[str], held: Path) -> None:
     arguments = [*command, "--store", str(held)]
@@ -115,6 +115,13 @@ def test_facts_and_their_values_are_offered(held: Path) -> None:
     assert offered([*where, "trainable"], "=") == ["full", "lora", "frozen"]
     assert offered(["ingest", "--set"], "recompute=f") == ["recompute=full"]
     assert offered(where, "nonsense=") == []
+
+
+def test_columns_are_offered_to_filter_and_sort() -> None:
+    assert offered(["runs", "--sort"], "peak_m") == ["peak_memory_bytes"]
+    for command in ("runs", "compare"):
+        found = offered([command, "--where"], "gpus >= 8 and peak_m")
+        assert found == ["gpus >= 8 and peak_memory_bytes"]
 
 
 def test_a_name_that_nothing_begins_with_may_be_a_file() -> None:
