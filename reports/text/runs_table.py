@@ -80,10 +80,13 @@ def labelled(metrics: pl.DataFrame, stored: pl.DataFrame) -> pl.DataFrame:
 
 
 def unique_names(metrics: pl.DataFrame) -> dict[str, str]:
-    """Return a unique name per run_id: names of several runs get the id appended."""
+    """Return a unique name per run_id: the name of several runs gets the id appended.
+
+    So does a name that no terminal shows as it is: each label chooses its run in other commands.
+    """
     shared = set(metrics.filter(pl.col("name").is_duplicated())["name"])
     return {
-        run_id: f"{name} [{run_id}]" if name in shared else str(name)
+        run_id: f"{name} [{run_id}]" if name in shared or not name.isprintable() else str(name)
         for run_id, name in metrics.select("run_id", "name").iter_rows()
     }
 
