@@ -234,7 +234,7 @@ def markdown_text(text: str) -> str:
 def _names_above(
     columns: list[Sequence[str]], order: Sequence[int]
 ) -> tuple[Sequence[str], list[Sequence[str]]]:
-    """Return the names of runs that need a line of their own, and the columns without them.
+    """Return names of runs that need a line of their own, and the columns.
 
     Without names if they fit beside the other columns once those of `order` are omitted.
     """
