@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from fairmfu.metrics.pipeline.analysis import Analysis
     from fairmfu.metrics.pipeline.missing_facts import RunNeeds
     from fairmfu.reports.comparison.comparison import Comparison
+    from fairmfu.reports.comparison.speed_change import GateResult
     from fairmfu.reports.nightly.night_report import Night
     from fairmfu.reports.nightly.nightly import NightlyOrder
     from fairmfu.reports.page.redaction import Redaction
@@ -881,6 +882,17 @@ def _echo_comparison(
         _echo_doubts([row | {"name": row["label"]} for row in comparison.rows], missing=False)
 
 
+def _gate(comparison: Comparison, allowed: float, names: Sequence[str]) -> GateResult:
+    """Return the result of a gate; raise unless two names have no run in common."""
+    from fairmfu.reports.text.verdict import count_noun
+
+    result = comparison.gate(allowed)
+    if result is None:
+        many = f"The names given have {count_noun(comparison.ranked.height, 'run')}."
+        raise messages.GATE_NEEDS_TWO(given=many if names else "No name is given.")
+    return result
+
+
 LONG_COMPARISON: Final = (
     "Every table: fairmfu compare --full\n"
     "One fact: fairmfu compare --by precision\n"
@@ -895,8 +907,8 @@ LONG_COMPARISON: Final = (
     "allowed",
     callback=_allowed,
     metavar="SHARE",
-    help="For two runs, base and head: exit with 3 if head is slower by more than this share, "
-    "such as 2%, over its whole 95 % interval; with 6 if the interval does not decide.",
+    help="For base and head: exit with 3 if head is slower by more than this share, such as 2%, "
+    "over its whole 95 % interval; with 6 if the interval does not decide.",
 )
 @click.option(
     "--by",
@@ -937,6 +949,7 @@ def compare(  # noqa: PLR0913, PLR0917 - each is an argument of the command
       fairmfu compare titan-8b xtuner-8b --price "2.50 EUR"
       fairmfu compare 'titan-*' --by precision
       fairmfu compare base head --fail-below 2% --format markdown
+      fairmfu compare base/ head/ --fail-below 2%
 
     RUN is an id, a name, the path of a log, a folder of logs or a pattern of names. Without RUN,
     all runs are compared. Runs are ranked within groups of like-for-like runs. For other runs, the
@@ -947,12 +960,16 @@ def compare(  # noqa: PLR0913, PLR0917 - each is an argument of the command
     precision, scaling over GPUs, accelerators, or repeats. It shows each setting against a
     baseline, also where no winner can be named.
 
+    With --fail-below, base and head are a run each, or repeats: a folder or a pattern. Repeats are
+    pooled from 3 a side, and the interval then covers the noise between runs.
+
     \b
     Exit codes with --fail-below:
       0  head is not slower by more than the share, over its whole interval
       3  head is slower by more than the share, over its whole interval
       5  head failed: it crashed, ran out of memory, was killed or lost its loss
-      6  not decided: the interval contains the share, or the two are not ranked
+      6  not decided: the interval contains the share, the two are not ranked,
+         or repeats are missing
     """
     from fairmfu.reports import compare as side_by_side
 
@@ -971,10 +988,7 @@ def compare(  # noqa: PLR0913, PLR0917 - each is an argument of the command
         return
     if len(names) > 1 and found.ranked.height == 1:
         click.echo("All names are of the same run. Give two runs to compare.", err=True)
-    result = None if allowed is None else found.gate(allowed)
-    if allowed is not None and result is None:
-        many = f"The names given have {found.ranked.height:,}." if names else "No name is given."
-        raise messages.GATE_NEEDS_TWO(given=many)
+    result = None if allowed is None else _gate(found, allowed, names)
     _echo_comparison(found, output, allowed, brief=found.is_long and not full and not names)
     if result is not None:
         _say(f"{result.sentence} Exit code {result.code}.")

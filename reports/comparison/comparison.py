@@ -25,10 +25,12 @@ from ..text.summary import (
     unranked_pair,
     verdict_sentences,
 )
+from ..text.tabular import printable
 from ..text.verdict import PLAIN_STYLE, Style, count_noun, ranked_groups
-from .comparison_markdown import change_markdown, comparison_markdown
+from .comparison_markdown import change_heading, change_markdown, comparison_markdown
 from .matrix import matrix_text
-from .speed_change import GateResult, SpeedChange, gate
+from .run_set import mark_sides
+from .speed_change import GateResult, SpeedChange, gate, named_change
 from .study_text import (
     STUDY_SCHEMA,
     shown_studies,
@@ -46,9 +48,9 @@ class Comparison:
 
     ranked: metrics.compare.comparability.rank_runs: groups of like-for-like runs, best first, then
         runs without a rank. rows: the same with all metrics of each run, the input of the
-        sentences. change: from the first to the second run, if two were named. studies: of one
-        fact or several (metrics.compare.studies); they replace the groups that they hold. asked:
-        a fact or a baseline was named, and only studies are shown.
+        sentences. change: from the first to the second run, or set of runs, if two were named.
+        studies: of one fact or several (metrics.compare.studies); they replace the groups that they
+        hold. asked: a fact or a baseline was named, and only studies are shown.
     """
 
     ranked: pl.DataFrame
@@ -63,12 +65,20 @@ class Comparison:
         told = [f"{study_heading(study)}: {study_sentence(study)}" for study in self.studies]
         if self.asked:
             return told
+        if self._repeated is not None and self._repeated.gap is not None:
+            says = f"{self._repeated.sentence()}. {self._repeated.notes}".rstrip()
+            told = [printable(says), *told]
         if unranked_pair(self.rows) is not None:
             return [*told, *verdict_sentences(self.rows)]
         left = [row for row in self.rows if row["run_id"] in self._left]
         if self.studies and not ranked_groups(left):
             return told
         return [*told, *verdict_sentences(left)]
+
+    @property
+    def _repeated(self) -> SpeedChange | None:
+        """Change between repeats; None between two runs."""
+        return None if self.change is None or self.change.is_pair else self.change
 
     @property
     def effects(self) -> pl.DataFrame:
@@ -147,9 +157,12 @@ class Comparison:
 
     def markdown(self, allowed: float | None = None) -> str:
         """Return the comparison as Markdown; allowed: as in `gate`, None without one."""
-        if self.change is None:
+        if self.change is None or self._repeated is not None:
             left, ranked = self._unstudied()
             parts = [*map(study_markdown, self.studies)]
+            if self._repeated is not None and (allowed is not None or self._repeated.gap):
+                result = None if allowed is None else self.gate(allowed, MARKDOWN_STYLE)
+                parts.insert(0, change_heading(self._repeated, result))
             return "\n\n".join([*parts, *([comparison_markdown(ranked, left)] if left else [])])
         result = None if allowed is None else self.gate(allowed, MARKDOWN_STYLE)
         return change_markdown(self.change, result)
@@ -178,6 +191,13 @@ def _rest(sentences: int, alone: int, rows: Sequence[ComparisonRow]) -> list[str
     )
     told = "; ".join(filter(None, counts))
     return [f"Not shown: {told}."] if told else []
+
+
+def _named_sides(metrics: pl.DataFrame, names: Sequence[str]) -> dict[str, set[str]]:
+    """Return the ids of base and head by their names; nothing unless two names share no run."""
+    ids = {name: set(choose(metrics, name)["run_id"]) for name in names}
+    two = len(names) == len(ids) == 2  # noqa: PLR2004 - a base and a head
+    return ids if two and not set.intersection(*ids.values()) else {}
 
 
 def compare(
@@ -209,7 +229,9 @@ def compare(
     """
 
     def side_by_side(analysis: Analysis, chosen: pl.DataFrame) -> Comparison:
-        ranked = comparability.rank_runs(chosen, analysis.windows, price)
+        sides = _named_sides(analysis.metrics, names)
+        marked = mark_sides(chosen, sides) if sides else chosen
+        ranked = comparability.rank_runs(marked, analysis.windows, price)
         rows = comparison_rows(analysis, chosen, ranked)
         two = len(names) == 2  # noqa: PLR2004 - a base and a head
         base = None if baseline is None else choose_one(chosen, baseline)["run_id"]
@@ -217,7 +239,7 @@ def compare(
         first = next(iter(chosen["run_id"]), None) if two else None
         found = find_studies(rows, by, base or first)
         studies = found if asked else shown_studies(rows, found)
-        change = SpeedChange.of(rows) if two else None
+        change = named_change(sides, rows)
         return Comparison(ranked, rows, change, studies, asked=asked)
 
     return analysis.present(filter_runs(choose(analysis.metrics, *names), where), side_by_side)
