@@ -702,7 +702,7 @@ def head_differences(base: MetricsRow, head: MetricsRow) -> list[str]:
 
 
 def repeat_differences(rows: Sequence[MetricsRow]) -> list[str]:
-    """Return the settings in which runs of one group differ, so that they are no repeats.
+    """Return settings in which runs of one group differ: they are no repeats.
 
     Settings that no run states count as equal.
     """

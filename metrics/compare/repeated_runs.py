@@ -141,7 +141,7 @@ def comparison_sides(group: Sequence[ComparisonRow]) -> list[ComparisonSide]:
 
 
 def pooled_side(rows: Sequence[ComparisonRow]) -> ComparisonSide | None:
-    """Return the side of runs that are repeats; None with fewer than MIN_REPEATS starts.
+    """Return the side of repeats; None with fewer than MIN_REPEATS starts.
 
     rows: of one group, named as repeats by who compares them, whatever their `setup`
     """

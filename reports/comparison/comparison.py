@@ -194,7 +194,10 @@ def _rest(sentences: int, alone: int, rows: Sequence[ComparisonRow]) -> list[str
 
 
 def _named_sides(metrics: pl.DataFrame, names: Sequence[str]) -> dict[str, set[str]]:
-    """Return the ids of base and head by their names; nothing unless two names share no run."""
+    """Return the ids of base and head by their names.
+
+    Nothing unless there are two names without a common run.
+    """
     ids = {name: set(choose(metrics, name)["run_id"]) for name in names}
     two = len(names) == len(ids) == 2  # noqa: PLR2004 - a base and a head
     return ids if two and not set.intersection(*ids.values()) else {}

@@ -1,4 +1,4 @@
-"""Runs that one RUN of a command names: one run, or repeats as a folder or a pattern holds."""
+"""Runs that one RUN of a command names: one run, or repeats."""
 
 from __future__ import annotations
 
@@ -119,4 +119,4 @@ def mark_sides(metrics: pl.DataFrame, sides: Mapping[str, Collection[str]]) -> p
 
 
 def _unlike(word: str, differences: Sequence[str]) -> str:
-    return f"the runs of {word} are no repeats, because they differ in {'; '.join(differences)}"
+    return f"the runs of {word} are no repeats: they differ in {'; '.join(differences)}"

@@ -75,7 +75,7 @@ class SpeedChange:
 
     @property
     def lacks_repeats(self) -> bool:
-        """True if a side has several runs, and one of them no common rate with an interval."""
+        """True if a side has several runs, and one side lacks repeats."""
         return not self.is_pair and any(runs.obstacle() for runs in self.sides)
 
     @property
@@ -143,7 +143,8 @@ class SpeedChange:
             return f"because the two are not comparable: {self._unlike(style)}."
         for runs in self.sides:
             if why := runs.obstacle():
-                return f"because {style.plain(why).removesuffix('.')}. {REPEATS_REMEDY}"
+                remedy = "" if "Fix:" in why else f" {REPEATS_REMEDY}"
+                return f"because {style.plain(why).removesuffix('.')}.{remedy}"
         return f"because base and head are not comparable: {self._unlike(style)}."
 
     def _unlike(self, style: Style) -> str:
@@ -156,7 +157,7 @@ class SpeedChange:
 def named_change(
     sides: Mapping[str, Collection[str]], rows: Sequence[ComparisonRow]
 ) -> SpeedChange | None:
-    """Return the change from the first to the second side; None without two sides with runs.
+    """Return the change from the first to the second side; None without both.
 
     sides: ids of runs by the word that names them
     """
@@ -213,7 +214,7 @@ def gate(change: SpeedChange, allowed: float, style: Style = PLAIN_STYLE) -> Gat
 
 
 def _detectable(gap: SpeedRatio) -> str:
-    """Return the least difference that would have been found, if none was; else nothing."""
+    """Return the least difference that would have shown, if none did."""
     if not gap.is_tied or gap.smallest_difference is None:
         return ""
     return difference_text(1 + gap.smallest_difference, None, None)[0]

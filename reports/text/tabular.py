@@ -326,7 +326,10 @@ def _widths(columns: Sequence[Sequence[str]]) -> list[int]:
 
 
 def _least_width(heading: str, *cells: str) -> int:
-    """Return the characters that a column needs: figures and runs whole, headings by word."""
+    """Return the characters that a column needs.
+
+    Figures and names of runs stay whole, headings are broken by word.
+    """
     words = max(map(len, heading.split()), default=0)
     longest = max(map(_longest_line, cells), default=0)
     whole = heading == RUN_HEADING or all(map(_is_number, cells))

@@ -232,7 +232,7 @@ def test_unlike_runs_are_no_repeats(desk: Desk) -> None:
         desk.run("set", desk.folder / f"head/{number}.log", f"commit=abcdef{number}")
     found = desk.run("compare", desk.folder / "base", desk.folder / "head", "--fail-below", "2%")
     assert found.exit_code == 6
-    assert "are no repeats, because they differ in " in found.stderr
+    assert "are no repeats: they differ in " in found.stderr
     assert "commit: abcdef1 / abcdef2" in found.stderr
     overlap = desk.run("compare", desk.folder, desk.folder / "head", "--fail-below", "2%")
     assert overlap.exit_code == 2
