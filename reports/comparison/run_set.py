@@ -79,7 +79,7 @@ class RunSet:
         return pooled_side(self.counted)
 
     def obstacle(self) -> str:
-        """Return why the runs are no repeats with a common rate, in a clause; else nothing."""
+        """Return why the runs have no common rate, in a clause; else nothing."""
         rows = self.counted
         starts = len({row["chain"] for row in rows})
         for row in rows:
@@ -108,7 +108,7 @@ class RunSet:
 
 
 def mark_sides(metrics: pl.DataFrame, sides: Mapping[str, Collection[str]]) -> pl.DataFrame:
-    """Return the metrics with the column `side`, so that base and head are ranked apart.
+    """Return the metrics with the column `side`: base and head are setups apart.
 
     sides: ids of runs by the word that names them. Single runs and failed runs have no side.
     """
