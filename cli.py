@@ -109,7 +109,7 @@ def _quiet(complete: Callable[..., Iterator[CompletionItem]]) -> Callable[..., A
 
 @_quiet
 def _runs_begun(context: click.Context, begun: str) -> Iterator[CompletionItem]:
-    """Yield run names that begin with the text, or run ids if no name does.
+    """Yield run names that begin with the text, or run ids if no name does, or files.
 
     It reads local stores only, not object stores.
     """
@@ -122,6 +122,8 @@ def _runs_begun(context: click.Context, begun: str) -> Iterator[CompletionItem]:
     rows = list(held.select("name", "run_id").unique(maintain_order=True).iter_rows())
     named = [(name, run_id) for name, run_id in rows if name.startswith(begun)]
     ids = [(run_id, name) for name, run_id in rows if run_id.startswith(begun)]
+    if begun and not named and not ids:
+        yield CompletionItem(begun, type="file")
     given = set(context.params.get("names") or ())
     for value, about in dict(named or ids).items():
         if value not in given and value.isprintable():
@@ -171,10 +173,11 @@ def _assignments_begun(context: click.Context, begun: str) -> Iterator[Completio
         for known in _fact_values_begun(name, value):
             yield CompletionItem(f"{prefix}{known}")
         return
-    for name, fact in FACT_NAMES.items():
-        if begun and name.startswith(begun):
-            yield CompletionItem(f"{name}=", help=fact.meaning)
-    yield from _runs_begun(context, None, begun)
+    names = [name for name in FACT_NAMES if begun and name.startswith(begun)]
+    for name in names:
+        yield CompletionItem(f"{name}=", help=FACT_NAMES[name].meaning)
+    runs = _runs_begun(context, None, begun)
+    yield from (item for item in runs if not names or item.type != "file")
 
 
 def _fact_values_begun(name: str, begun: str) -> Iterator[str]:

@@ -26,7 +26,7 @@ UNKNOWN_RUN: Final = ErrorKind(
 )
 RUN_NAME_SHARED: Final = ErrorKind(
     "run-name-shared",
-    "{count} runs are called {name!r}.",
+    "{name!r} means {count} runs, and one is needed.",
     "A name is given where one run is needed, and several runs have it.",
     RunNameError,
     fix="give an id: {ids}",

@@ -136,6 +136,7 @@ def choose_one(table: pl.DataFrame, name: str) -> MetricsRow:
     """
     found = choose(table, name)
     if found.height > 1:
-        ids = ", ".join(found["run_id"])
+        ids = ", ".join(found["run_id"][:MAX_NAMED_RUNS])
+        ids += " or another" if found.height > MAX_NAMED_RUNS else ""
         raise RUN_NAME_SHARED(count=found.height, name=name, ids=ids)
     return metrics_rows(found)[0]

@@ -62,6 +62,8 @@ def test_a_folder_means_the_runs_in_it(run: Callable[..., Result]) -> None:
     assert "on 2 runs" in run("set", "base/", "gpus=8").stderr
     assert "on 2 runs" in run("set", "base/", "gpus=").stderr
     assert run("explain", "head/deep").exit_code == 0
+    several = run("explain", "head/")
+    assert (several.exit_code, "'head/' means 3 runs" in several.stderr) == (1, True)
 
 
 def test_conditions_and_orders_reach_every_format(run: Callable[..., Result]) -> None:

@@ -66,6 +66,12 @@ def test_an_id_is_offered_where_no_name_begins_so(held: Path) -> None:
     assert sorted(found) == [run_id for run_id in ids if run_id.startswith(begun)]
 
 
+def test_a_word_that_no_run_begins_with_may_be_a_path(held: Path) -> None:
+    complete = BashComplete(main, {}, "fairmfu", "_FAIRMFU_COMPLETE")
+    found = complete.get_completions(["runs", "--store", str(held)], "logs/")
+    assert [(item.value, item.type) for item in found] == [("logs/", "file")]
+
+
 def test_the_store_may_come_from_the_environment(
     held: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
