@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gc
 import os
+import re
 import shlex
 import sys
 from collections import Counter
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from fairmfu.metrics.pipeline.analysis import Analysis
     from fairmfu.metrics.pipeline.missing_facts import RunNeeds
     from fairmfu.reports.comparison.comparison import Comparison
+    from fairmfu.reports.comparison.speed_change import GateResult
     from fairmfu.reports.nightly.night_report import Night
     from fairmfu.reports.nightly.nightly import NightlyOrder
     from fairmfu.reports.page.redaction import Redaction
@@ -107,7 +109,7 @@ def _quiet(complete: Callable[..., Iterator[CompletionItem]]) -> Callable[..., A
 
 @_quiet
 def _runs_begun(context: click.Context, begun: str) -> Iterator[CompletionItem]:
-    """Yield run names that begin with the text, or run ids if no name does.
+    """Yield run names that begin with the text, or run ids if no name does, or files.
 
     It reads local stores only, not object stores.
     """
@@ -120,6 +122,8 @@ def _runs_begun(context: click.Context, begun: str) -> Iterator[CompletionItem]:
     rows = list(held.select("name", "run_id").unique(maintain_order=True).iter_rows())
     named = [(name, run_id) for name, run_id in rows if name.startswith(begun)]
     ids = [(run_id, name) for name, run_id in rows if run_id.startswith(begun)]
+    if begun and not named and not ids:
+        yield CompletionItem(begun, type="file")
     given = set(context.params.get("names") or ())
     for value, about in dict(named or ids).items():
         if value not in given and value.isprintable():
@@ -169,10 +173,11 @@ def _assignments_begun(context: click.Context, begun: str) -> Iterator[Completio
         for known in _fact_values_begun(name, value):
             yield CompletionItem(f"{prefix}{known}")
         return
-    for name, fact in FACT_NAMES.items():
-        if begun and name.startswith(begun):
-            yield CompletionItem(f"{name}=", help=fact.meaning)
-    yield from _runs_begun(context, None, begun)
+    names = [name for name in FACT_NAMES if begun and name.startswith(begun)]
+    for name in names:
+        yield CompletionItem(f"{name}=", help=FACT_NAMES[name].meaning)
+    runs = _runs_begun(context, None, begun)
+    yield from (item for item in runs if not names or item.type != "file")
 
 
 def _fact_values_begun(name: str, begun: str) -> Iterator[str]:
@@ -207,6 +212,20 @@ def _charts_begun(_context: click.Context, begun: str) -> Iterator[CompletionIte
     for one in CHARTS:
         if one.name.startswith(begun):
             yield CompletionItem(one.name, help=one.meaning)
+
+
+@_quiet
+def _columns_begun(_context: click.Context, begun: str) -> Iterator[CompletionItem]:
+    """Yield the text with its last word completed to a column of metrics."""
+    from fairmfu.metrics.core.run_table import METRICS
+    from fairmfu.metrics.pipeline.column_docs import METRIC_MEANINGS
+
+    last = re.search(r"\w*$", begun)
+    before, word = (begun[: last.start()], last[0]) if last else (begun, "")
+    for name in METRICS:
+        if name.startswith(word):
+            about = METRIC_MEANINGS.get(name, ("", ""))[1]
+            yield CompletionItem(f"{before}{name}", help=about)
 
 
 runs_argument = click.argument("names", nargs=-1, metavar="[RUN]...", shell_complete=_runs_begun)
@@ -351,6 +370,18 @@ def _prices(
         return prices(texts)
     except PriceError as error:
         raise NOT_A_PRICE.made(click.BadParameter, text=", ".join(texts)) from error
+
+
+def where_option(command: Command) -> Command:
+    """Add --where."""
+    return click.option(
+        "--where",
+        "condition",
+        metavar="EXPRESSION",
+        shell_complete=_columns_begun,
+        help="Only runs that fulfil this SQL condition on columns of metrics, such as "
+        "\"framework = 'xtuner' and gpus >= 8\".",
+    )(command)
 
 
 def _price(_context: click.Context, _parameter: click.Parameter, text: str | None) -> Price | None:
@@ -738,8 +769,8 @@ def set_facts(arguments: tuple[str, ...], template: Path | None, store: Path) ->
       fairmfu set my-run seq_len=
       fairmfu set --facts facts.toml
 
-    RUN is a run id, a run's name or a pattern of names. fairmfu missing lists the facts that runs
-    lack, fairmfu facts lists all.
+    RUN is an id, a name, the path of a log, a folder of logs or a pattern of names. fairmfu missing
+    lists the facts that runs lack, fairmfu facts lists all.
 
     NAME= without a value removes a fact that was given here or with ingest --set. Then the log and
     the files beside it decide again.
@@ -762,9 +793,10 @@ def set_facts(arguments: tuple[str, ...], template: Path | None, store: Path) ->
 def _give(store: Store, selections: Sequence[tuple[list[str], list[dict[str, Any]]]]) -> None:
     """Give facts to the chosen runs, in one batch."""
     from fairmfu.metrics import choose
+    from fairmfu.metrics.core.run_selection import with_sources
     from fairmfu.reports.text.verdict import count_noun
 
-    runs = store.table("runs")
+    runs = with_sources(store.table("runs"), store.table("sources"))
     facts_of_runs: dict[str, list[dict[str, Any]]] = {}
     for names, facts in selections:
         for run_id in choose(runs, *names)["run_id"]:
@@ -778,25 +810,55 @@ def _give(store: Store, selections: Sequence[tuple[list[str], list[dict[str, Any
 
 
 @main.command()
+@runs_argument
+@where_option
+@click.option(
+    "--sort",
+    "column",
+    metavar="COLUMN",
+    shell_complete=_columns_begun,
+    help="Sort by a column of metrics; with a leading - the largest first. Unknown values are "
+    "last.",
+)
 @store_option
 @format_option
-def runs(store: Path, output: str) -> None:
-    """List runs with TGS, MFU and missing facts."""
+def runs(
+    names: tuple[str, ...], condition: str | None, column: str | None, store: Path, output: str
+) -> None:
+    r"""List runs with TGS, MFU and missing facts.
+
+    \b
+    Examples:
+      fairmfu runs --where "framework = 'xtuner' and gpus >= 8" --sort -mfu
+      fairmfu runs logs/titan/ "xtuner-*"
+
+    RUN is an id, a name, the path of a log, a folder of logs or a pattern of names. Without RUN,
+    all runs are listed. docs/reference/columns.md lists the columns.
+    """
+    from fairmfu.metrics import choose
+    from fairmfu.metrics.core.run_filter import filter_runs, sort_runs
     from fairmfu.metrics.core.run_table import metrics_rows
     from fairmfu.reports.text.runs_table import (
         DROPPABLE_RUN_COLUMNS,
+        NO_RUN_CHOSEN,
+        NO_RUN_REMEDY,
         columns_of_runs,
         labelled,
     )
     from fairmfu.reports.text.tabular import render_frame
 
-    metrics = _metrics(_open(store))
-    shown = labelled(metrics) if output in ("table", "markdown") else metrics
-    columns = columns_of_runs(metrics)
-    click.echo(render_frame(shown, output, columns, droppable=DROPPABLE_RUN_COLUMNS))
+    stored = _metrics(_open(store))
+    chosen = filter_runs(choose(stored, *names), condition)
+    if chosen.is_empty():
+        _say(f"{NO_RUN_CHOSEN} {NO_RUN_REMEDY}")
+    chosen = chosen if column is None else sort_runs(chosen, column)
+    shown = labelled(chosen, stored)
+    table = shown if output in ("table", "markdown") else chosen
+    columns = columns_of_runs(chosen)
+    click.echo(render_frame(table, output, columns, droppable=DROPPABLE_RUN_COLUMNS))
     if output == "table":
-        _echo_doubts(metrics_rows(labelled(metrics)))
-    _end(metrics_rows(metrics))
+        _echo_doubts(metrics_rows(shown))
+    _end(metrics_rows(chosen))
 
 
 def _echo_comparison(
@@ -823,6 +885,17 @@ def _echo_comparison(
         _echo_doubts([row | {"name": row["label"]} for row in comparison.rows], missing=False)
 
 
+def _gate(comparison: Comparison, allowed: float, names: Sequence[str]) -> GateResult:
+    """Return the result of a gate; raise unless two names have no run in common."""
+    from fairmfu.reports.text.verdict import count_noun
+
+    result = comparison.gate(allowed)
+    if result is None:
+        many = f"The names given have {count_noun(comparison.ranked.height, 'run')}."
+        raise messages.GATE_NEEDS_TWO(given=many if names else "No name is given.")
+    return result
+
+
 LONG_COMPARISON: Final = (
     "Every table: fairmfu compare --full\n"
     "One fact: fairmfu compare --by precision\n"
@@ -837,8 +910,8 @@ LONG_COMPARISON: Final = (
     "allowed",
     callback=_allowed,
     metavar="SHARE",
-    help="For two runs, base and head: exit with 3 if head is slower by more than this share, "
-    "such as 2%, over its whole 95 % interval; with 6 if the interval does not decide.",
+    help="For base and head: exit with 3 if head is slower by more than this share, such as 2%, "
+    "over its whole 95 % interval; with 6 if the interval does not decide.",
 )
 @click.option(
     "--by",
@@ -855,6 +928,7 @@ LONG_COMPARISON: Final = (
     help="Show a table of one fact by another, such as framework precision.",
 )
 @click.option("--full", is_flag=True, help="Show every table, also of hundreds of runs.")
+@where_option
 @prices_option
 @store_option
 @format_option
@@ -864,6 +938,7 @@ def compare(  # noqa: PLR0913, PLR0917 - each is an argument of the command
     by: str | None,
     baseline: str | None,
     matrix: tuple[str, str] | None,
+    condition: str | None,
     price: Prices | None,
     store: Path,
     output: str,
@@ -877,26 +952,38 @@ def compare(  # noqa: PLR0913, PLR0917 - each is an argument of the command
       fairmfu compare titan-8b xtuner-8b --price "2.50 EUR"
       fairmfu compare 'titan-*' --by precision
       fairmfu compare base head --fail-below 2% --format markdown
+      fairmfu compare base/ head/ --fail-below 2%
 
-    RUN is a run id, a run's name or the path of its log; without RUN, all runs are compared. Runs
-    are ranked within groups of like-for-like runs. For other runs, the differences are listed and
-    no winner is named. The Markdown of two named runs shows the change from the first to the
-    second.
+    RUN is an id, a name, the path of a log, a folder of logs or a pattern of names. Without RUN,
+    all runs are compared. Runs are ranked within groups of like-for-like runs. For other runs, the
+    differences are listed and no winner is named. The Markdown of two named runs shows the change
+    from the first to the second.
 
     Runs of one model and framework that differ in facts are a study: the effect of a knob such as
     precision, scaling over GPUs, accelerators, or repeats. It shows each setting against a
     baseline, also where no winner can be named.
+
+    With --fail-below, base and head are a run each, or repeats: a folder or a pattern. Repeats are
+    pooled from 3 a side, and the interval then covers the noise between runs.
 
     \b
     Exit codes with --fail-below:
       0  head is not slower by more than the share, over its whole interval
       3  head is slower by more than the share, over its whole interval
       5  head failed: it crashed, ran out of memory, was killed or lost its loss
-      6  not decided: the interval contains the share, or the two are not ranked
+      6  not decided: the interval contains the share, the two are not ranked,
+         or repeats are missing
     """
     from fairmfu.reports import compare as side_by_side
 
-    found = side_by_side(_analysis(_open(store)), *names, price=price, by=by, baseline=baseline)
+    found = side_by_side(
+        _analysis(_open(store)),
+        *names,
+        price=price,
+        by=by,
+        baseline=baseline,
+        where=condition,
+    )
     if (by or baseline) and not found.studies:
         raise messages.NO_STUDY(by=by or "that baseline")
     if matrix is not None:
@@ -904,10 +991,7 @@ def compare(  # noqa: PLR0913, PLR0917 - each is an argument of the command
         return
     if len(names) > 1 and found.ranked.height == 1:
         click.echo("All names are of the same run. Give two runs to compare.", err=True)
-    result = None if allowed is None else found.gate(allowed)
-    if allowed is not None and result is None:
-        many = f"The names given have {found.ranked.height:,}." if names else "No name is given."
-        raise messages.GATE_NEEDS_TWO(given=many)
+    result = None if allowed is None else _gate(found, allowed, names)
     _echo_comparison(found, output, allowed, brief=found.is_long and not full and not names)
     if result is not None:
         _say(f"{result.sentence} Exit code {result.code}.")
@@ -966,16 +1050,19 @@ def missing(names: tuple[str, ...], out: Path | None, store: Path, output: str) 
       fairmfu missing
       fairmfu missing "titan-*" --write facts.toml
 
-    First what unlocks what, then the facts by folder. All facts are named that any later step would
-    ask for. JSON and CSV have a row for each run.
+    RUN is an id, a name, the path of a log, a folder of logs or a pattern of names. First what
+    unlocks what, then the facts by folder. All facts are named that any later step would ask for.
+    JSON and CSV have a row for each run.
     """
     from fairmfu.metrics import choose
+    from fairmfu.metrics.core.run_selection import with_sources
     from fairmfu.metrics.pipeline.missing_facts import find_needs
     from fairmfu.reports.text.missing_text import missing_rows, show_missing
     from fairmfu.reports.text.tabular import render_frame
 
     tables = _open(store).tables()
-    chosen = choose(tables["runs"], *names)["run_id"].to_list()
+    stored = with_sources(tables["runs"], tables["sources"])
+    chosen = choose(stored, *names)["run_id"].to_list()
     needs = find_needs(tables, _overlay(), chosen)
     if out is not None:
         _write_template(tables, needs, out)
@@ -1044,8 +1131,8 @@ def report(  # noqa: PLR0913, PLR0917 - each is an argument of the command
       fairmfu report --out nightly.html
       fairmfu report titan-8b xtuner-8b --format md
 
-    RUN is a run id, the beginning of a run id, or a run's name; without RUN, the report has all
-    runs. The JSON has every number of the page.
+    RUN is an id, a name, the path of a log, a folder of logs or a pattern of names. Without RUN,
+    the report has all runs. The JSON has every number of the page.
     """
     from fairmfu.reports.charts import render_process
 
@@ -1121,9 +1208,9 @@ def chart(  # noqa: PLR0913, PLR0917 - each is an argument of the command
       fairmfu chart comparison --out comparison.svg
       fairmfu chart course titan-8b --attention full --out titan.png
 
-    NAME is one of --list. RUN is a run id, the beginning of a run id, or a run's name. A chart of
-    one run needs RUN if the store has several. A chart of a group shows the group with the most
-    runs.
+    NAME is one of --list. RUN is an id, a name, the path of a log, a folder of logs or a pattern of
+    names. A chart of one run needs RUN if the store has several. A chart of a group shows the group
+    with the most runs.
     """
     if listed:
         from fairmfu.reports.page.chart_export import listing
@@ -1192,8 +1279,8 @@ def export(  # noqa: PLR0913 - each is an argument of the command
       fairmfu export --to tensorboard --out tensorboard
       fairmfu export titan-8b xtuner-8b --to wandb --out wandb --experiment speed
 
-    RUN is a run id, the beginning of a run id, or a run's name; without RUN, all runs are written.
-    The files have our figures beside the logged ones.
+    RUN is an id, a name, the path of a log, a folder of logs or a pattern of names. Without RUN,
+    all runs are written. The files have our figures beside the logged ones.
     """
     import polars as pl
 
@@ -1435,14 +1522,16 @@ def rescore(store: Path) -> None:
 def remove(names: tuple[str, ...], store: Path) -> None:
     """Remove runs from the store, with all runs of the same files.
 
-    The logs stay. If you ingest such a file again, its runs come back.
+    RUN is an id, a name, the path of a log, a folder of logs or a pattern of names. The logs stay.
+    If you ingest such a file again, its runs come back.
     """
     from fairmfu.metrics import choose
+    from fairmfu.metrics.core.run_selection import with_sources
     from fairmfu.reports.nightly.baselines import removal_notices
     from fairmfu.reports.text.verdict import count_noun
 
     opened = _open(store)
-    stored = opened.table("runs")
+    stored = with_sources(opened.table("runs"), opened.table("sources"))
     gone = opened.remove(choose(stored, *names)["run_id"].to_list())
     for path, runs in gone.items():
         _say(f"{path}: removed {count_noun(len(runs), 'run')}")

@@ -503,7 +503,8 @@ def _setup(row: ComparisonRow) -> tuple[Any, ...]:
     """Return the key of a run's setup, unique for a run with unknown settings.
 
     Most logs leave some settings out, as no log names its nodes. But settings that decide speed
-    must be known, or two experiments would pass for a repeated one.
+    must be known, or two experiments would pass for a repeated one. Base and head are two setups,
+    even if no setting differs.
     """
     unknown = any(row[name] is None for name in REPEAT_KEY_COLUMNS)
     if unknown or row["tokens_per_gpu_step"] is None:
@@ -511,7 +512,8 @@ def _setup(row: ComparisonRow) -> tuple[Any, ...]:
     masked = not_null(row["attention_pattern"]).endswith(DOCUMENT_BORDERS)
     names = [name for name in VARIABLE_COLUMNS if not (masked and name in MEASURED_COLUMNS)]
     values = ((name, value_of(row, name)) for name in names)
-    return tuple(DEFAULT_SETUP_VALUES.get(n) if value is None else value for n, value in values)
+    known = (DEFAULT_SETUP_VALUES.get(n) if value is None else value for n, value in values)
+    return (row.get("side"), *known)
 
 
 REPEAT_KEY_COLUMNS: Final = ("gpus", "recompute", "framework_version")
@@ -698,6 +700,16 @@ def head_differences(base: MetricsRow, head: MetricsRow) -> list[str]:
         ]
         found += [f"unknown for {side}: {', '.join(missing)}"] if missing else []
     return found
+
+
+def repeat_differences(rows: Sequence[MetricsRow]) -> list[str]:
+    """Return settings in which runs of one group differ: they are no repeats.
+
+    Settings that no run states count as equal.
+    """
+    keyed = [_keyed(row) for row in rows]
+    masked = all(str(row["attention_pattern"]).endswith(DOCUMENT_BORDERS) for row in rows)
+    return _differences(keyed, MEASURED_COLUMNS if masked else ())
 
 
 def _shortened(values: Sequence[str]) -> list[str]:

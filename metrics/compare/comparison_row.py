@@ -53,9 +53,11 @@ class ComparisonRow(MetricsRow, ComparisonColumns, total=False):
     token_group: the token basis, with non-padding tokens counted as packed
     label, place, bridges: added by `reports.text.verdict.join_comparison`: a unique name, the index
         of the run in the metrics, and its bridges
+    side: base or head that a command names as repeats; None for other runs
     """
 
     token_group: str | None
+    side: str | None
     label: str
     place: int
     bridges: Sequence[Bridge]

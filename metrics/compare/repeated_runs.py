@@ -140,6 +140,15 @@ def comparison_sides(group: Sequence[ComparisonRow]) -> list[ComparisonSide]:
     return sorted(found, key=lambda side: -side.rate)
 
 
+def pooled_side(rows: Sequence[ComparisonRow]) -> ComparisonSide | None:
+    """Return the side of repeats; None with fewer than MIN_REPEATS starts.
+
+    rows: of one group, named as repeats by who compares them, whatever their `setup`
+    """
+    found = _of_setup(sorted(rows, key=lambda row: -not_null(row["ranked_rate"])))
+    return found[0] if found and found[0].has_run_interval else None
+
+
 def _of_setup(rows: Sequence[ComparisonRow]) -> list[ComparisonSide]:
     starts: dict[str, list[float]] = {}
     for row in rows:

@@ -13,6 +13,10 @@ class RunNameError(FairmfuError, LookupError):
     """No run has this name, or several runs do where one is needed."""
 
 
+class RunFilterError(FairmfuError, ValueError):
+    """The condition or the column of --where or --sort cannot be used."""
+
+
 UNKNOWN_RUN: Final = ErrorKind(
     "unknown-run",
     "No {noun} is called {name!r}.{hint}",
@@ -22,10 +26,31 @@ UNKNOWN_RUN: Final = ErrorKind(
 )
 RUN_NAME_SHARED: Final = ErrorKind(
     "run-name-shared",
-    "{count} runs are called {name!r}.",
+    "{name!r} means {count} runs, and one is needed.",
     "A name is given where one run is needed, and several runs have it.",
     RunNameError,
     fix="give an id: {ids}",
+)
+UNKNOWN_COLUMN: Final = ErrorKind(
+    "unknown-column",
+    "No column is called {name!r}.{hint}",
+    "A column of --where or --sort does not exist.",
+    RunFilterError,
+    fix="list the columns with: fairmfu query 'describe metrics'",
+)
+FILTER_FAILED: Final = ErrorKind(
+    "filter-failed",
+    "{condition!r} is not a valid filter: {error}.",
+    "The condition of --where is not valid SQL, or compares values of different types.",
+    RunFilterError,
+    fix="write it like outcome = 'completed' and gpus >= 8, or started_at >= DATE '2026-11-01'",
+)
+SUBQUERY_IN_FILTER: Final = ErrorKind(
+    "subquery-in-filter",
+    "A filter sees only the columns of each run, so the word {word!r} is not accepted.",
+    "The condition of --where has a subquery or UNNEST.",
+    RunFilterError,
+    fix="for subqueries: fairmfu query",
 )
 FAULT: Final = "fairmfu failed to analyse this run"
 """Beginning of ANALYSIS_FAILED."""

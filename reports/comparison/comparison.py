@@ -13,6 +13,7 @@ from fairmfu.metrics.compare import comparability
 from fairmfu.metrics.compare.comparison_row import ComparisonRow
 from fairmfu.metrics.compare.cost import Price, Prices
 from fairmfu.metrics.compare.studies import Study, find_studies
+from fairmfu.metrics.core.run_filter import filter_runs
 from fairmfu.metrics.core.run_selection import choose, choose_one
 from fairmfu.metrics.pipeline.analysis import Analysis
 
@@ -24,10 +25,12 @@ from ..text.summary import (
     unranked_pair,
     verdict_sentences,
 )
+from ..text.tabular import printable
 from ..text.verdict import PLAIN_STYLE, Style, count_noun, ranked_groups
-from .comparison_markdown import change_markdown, comparison_markdown
+from .comparison_markdown import change_heading, change_markdown, comparison_markdown
 from .matrix import matrix_text
-from .speed_change import GateResult, SpeedChange, gate
+from .run_set import mark_sides
+from .speed_change import GateResult, SpeedChange, gate, named_change
 from .study_text import (
     STUDY_SCHEMA,
     shown_studies,
@@ -45,9 +48,9 @@ class Comparison:
 
     ranked: metrics.compare.comparability.rank_runs: groups of like-for-like runs, best first, then
         runs without a rank. rows: the same with all metrics of each run, the input of the
-        sentences. change: from the first to the second run, if two were named. studies: of one
-        fact or several (metrics.compare.studies); they replace the groups that they hold. asked:
-        a fact or a baseline was named, and only studies are shown.
+        sentences. change: from the first to the second run, or set of runs, if two were named.
+        studies: of one fact or several (metrics.compare.studies); they replace the groups that they
+        hold. asked: a fact or a baseline was named, and only studies are shown.
     """
 
     ranked: pl.DataFrame
@@ -62,12 +65,20 @@ class Comparison:
         told = [f"{study_heading(study)}: {study_sentence(study)}" for study in self.studies]
         if self.asked:
             return told
+        if self._repeated is not None and self._repeated.gap is not None:
+            says = f"{self._repeated.sentence()}. {self._repeated.notes}".rstrip()
+            told = [printable(says), *told]
         if unranked_pair(self.rows) is not None:
             return [*told, *verdict_sentences(self.rows)]
         left = [row for row in self.rows if row["run_id"] in self._left]
         if self.studies and not ranked_groups(left):
             return told
         return [*told, *verdict_sentences(left)]
+
+    @property
+    def _repeated(self) -> SpeedChange | None:
+        """Change between repeats; None between two runs."""
+        return None if self.change is None or self.change.is_pair else self.change
 
     @property
     def effects(self) -> pl.DataFrame:
@@ -146,9 +157,12 @@ class Comparison:
 
     def markdown(self, allowed: float | None = None) -> str:
         """Return the comparison as Markdown; allowed: as in `gate`, None without one."""
-        if self.change is None:
+        if self.change is None or self._repeated is not None:
             left, ranked = self._unstudied()
             parts = [*map(study_markdown, self.studies)]
+            if self._repeated is not None and (allowed is not None or self._repeated.gap):
+                result = None if allowed is None else self.gate(allowed, MARKDOWN_STYLE)
+                parts.insert(0, change_heading(self._repeated, result))
             return "\n\n".join([*parts, *([comparison_markdown(ranked, left)] if left else [])])
         result = None if allowed is None else self.gate(allowed, MARKDOWN_STYLE)
         return change_markdown(self.change, result)
@@ -179,12 +193,23 @@ def _rest(sentences: int, alone: int, rows: Sequence[ComparisonRow]) -> list[str
     return [f"Not shown: {told}."] if told else []
 
 
+def _named_sides(metrics: pl.DataFrame, names: Sequence[str]) -> dict[str, set[str]]:
+    """Return the ids of base and head by their names.
+
+    Nothing unless there are two names without a common run.
+    """
+    ids = {name: set(choose(metrics, name)["run_id"]) for name in names}
+    two = len(names) == len(ids) == 2  # noqa: PLR2004 - a base and a head
+    return ids if two and not set.intersection(*ids.values()) else {}
+
+
 def compare(
     analysis: Analysis,
     *names: str,
     price: Price | Prices | None = None,
     by: str | None = None,
     baseline: str | None = None,
+    where: str | None = None,
 ) -> Comparison:
     """Return who is faster, by how much, how sure, and why the logs disagree.
 
@@ -192,6 +217,7 @@ def compare(
     price: of one GPU-hour, or of each accelerator's, for the cost of 10^9 tokens
     by: a fact (metrics.compare.studies.FACTS) of which to show the effect
     baseline: the run to compare with
+    where: SQL condition on columns of metrics, as for `filter_runs`
 
     Runs are ranked within groups of like-for-like runs; for two runs that are not, the result names
     the differences, and no winner.
@@ -200,20 +226,23 @@ def compare(
     relative_tgs [ratio to the best], gpu_hours_per_billion_tokens [GPU-hours],
     loss_at_equal_tokens; a notebook shows both.
 
-    Raises RunNameError if no run has one of the names.
+    Raises RunNameError if no run has one of the names, RunFilterError for a wrong condition.
 
     >>> compare(analysis, "titan-8b", "xtuner-8b").sentences
     """
 
     def side_by_side(analysis: Analysis, chosen: pl.DataFrame) -> Comparison:
-        ranked = comparability.rank_runs(chosen, analysis.windows, price)
+        sides = _named_sides(analysis.metrics, names)
+        marked = mark_sides(chosen, sides) if sides else chosen
+        ranked = comparability.rank_runs(marked, analysis.windows, price)
         rows = comparison_rows(analysis, chosen, ranked)
         two = len(names) == 2  # noqa: PLR2004 - a base and a head
         base = None if baseline is None else choose_one(chosen, baseline)["run_id"]
         asked = by is not None or base is not None
-        found = find_studies(rows, by, chosen["run_id"][0] if two and base is None else base)
+        first = next(iter(chosen["run_id"]), None) if two else None
+        found = find_studies(rows, by, base or first)
         studies = found if asked else shown_studies(rows, found)
-        change = SpeedChange.of(rows) if two else None
+        change = named_change(sides, rows)
         return Comparison(ranked, rows, change, studies, asked=asked)
 
-    return analysis.present(choose(analysis.metrics, *names), side_by_side)
+    return analysis.present(filter_runs(choose(analysis.metrics, *names), where), side_by_side)

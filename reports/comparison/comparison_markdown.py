@@ -87,18 +87,21 @@ def _all_differences(group: Sequence[ComparisonRow]) -> str:
     return f"Differences, in the order of the runs above: {found}." if found else ""
 
 
+def change_heading(change: SpeedChange, result: GateResult | None = None) -> str:
+    """Return the heading of a change, and the result of a gate below it."""
+    said = "" if result is None else f"\n\n{result.sentence} Exit code {result.code}."
+    return f"### {_sign(change, result)} {change.sentence(HEADING_STYLE)}{said}"
+
+
 def change_markdown(change: SpeedChange, result: GateResult | None = None) -> str:
     """Return the change from base to head, direction first.
 
     result: of the gate, as of `speed_change.gate` with MARKDOWN_STYLE; None without a gate
     """
     found = _verdict(change)
-    said = "" if change.gap is not None else found.says
-    if result is not None:
-        said = f"{result.sentence} Exit code {result.code}."
     parts = [
-        f"### {_sign(change, result)} {change.sentence(HEADING_STYLE)}",
-        said,
+        change_heading(change, result),
+        found.says if change.gap is None and result is None else "",
         *_alarms(change),
         _figures(change),
         _differences(change),

@@ -43,10 +43,10 @@ NOT_FINITE: Final = ErrorKind(
 )
 GATE_NEEDS_TWO: Final = ErrorKind(
     "gate-needs-two",
-    "--fail-below needs two runs. {given}",
-    "The names given to compare --fail-below are not of two runs.",
+    "--fail-below needs two RUNs without a common run. {given}",
+    "The names given to compare --fail-below are not a base and a head.",
     click.UsageError,
-    fix="name base, then head",
+    fix="name base, then head: a run each, or a folder or a pattern of repeats each",
 )
 NO_FACT_OF_STUDY: Final = ErrorKind(
     "no-fact-of-study",

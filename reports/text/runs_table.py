@@ -16,6 +16,9 @@ from fairmfu.metrics.core.run_table import MetricsRow, short_doubt
 
 from .tabular import Formatter, count, decimal, join_values, percent
 
+NO_RUN_CHOSEN: Final = "No run fulfils the condition of --where."
+NO_RUN_REMEDY: Final = "Fix: change the condition, or list all runs with: fairmfu runs"
+
 Columns = dict[str, tuple[str, Formatter]]
 
 
@@ -70,18 +73,24 @@ def columns_of_runs(metrics: pl.DataFrame) -> Columns:
     return {name: how for name, how in RUN_COLUMNS.items() if name not in useless}
 
 
-def labelled(metrics: pl.DataFrame) -> pl.DataFrame:
-    """Return the runs with unique names, for tables without a column for ids."""
-    known = unique_names(metrics)
+def labelled(metrics: pl.DataFrame, stored: pl.DataFrame) -> pl.DataFrame:
+    """Return the runs with unique names, for tables without a column for ids.
+
+    stored: metrics of all runs, so that each name alone chooses its run in other commands
+    """
+    known = unique_names(stored)
     labels = [known[run_id] for run_id in metrics["run_id"]]
     return metrics.with_columns(pl.Series("name", labels, pl.String))
 
 
 def unique_names(metrics: pl.DataFrame) -> dict[str, str]:
-    """Return a unique name per run_id: names of several runs get the id appended."""
+    """Return a unique name per run_id: the name of several runs gets the id appended.
+
+    So does a name that no terminal shows as it is: each label chooses its run in other commands.
+    """
     shared = set(metrics.filter(pl.col("name").is_duplicated())["name"])
     return {
-        run_id: f"{name} [{run_id}]" if name in shared else str(name)
+        run_id: f"{name} [{run_id}]" if name in shared or not name.isprintable() else str(name)
         for run_id, name in metrics.select("run_id", "name").iter_rows()
     }
 

@@ -138,7 +138,7 @@ def comparison_rows(
 ) -> list[ComparisonRow]:
     """Return rows of verdict.join_comparison for the comparison of chosen metrics."""
     bridges = {run_id: analysis.bridges(run_id) for run_id in metrics["run_id"]}
-    return verdict_rows(metrics, comparison, bridges)
+    return verdict_rows(metrics, comparison, bridges, analysis.metrics)
 
 
 def verdict_sentences(rows: Sequence[ComparisonRow]) -> list[str]:

@@ -23,6 +23,8 @@ COLUMN_GAP: Final = 3
 """Characters between two columns of a table."""
 MIN_TEXT_WIDTH: Final = 16
 """Fewest characters of a text column, unless all its texts are shorter."""
+RUN_HEADING: Final = "run"
+"""Heading of the names of runs: they are never broken, so that they can be copied."""
 MAX_SENTENCE_WIDTH: Final = 100
 """Most characters of a sentence column in a file."""
 WORD_SEAM: Final = re.compile(r"(?<=\s)(?=\S)")
@@ -115,6 +117,9 @@ def render_frame(
 
     droppable: columns that a narrow terminal omits, in this order; complete_output: the format of
         the same command with all columns, named below the table
+
+    A terminal that is too narrow breaks texts, then omits columns. If the names of runs still do
+    not fit beside the other columns, each is on a line of its own.
     """
     if output == "json":
         return json.dumps(records(frame), indent=2, allow_nan=False, default=str)
@@ -126,10 +131,13 @@ def render_frame(
     headings = [heading for heading, _ in shown.values()]
     if output == "markdown":
         return _markdown(headings, body)
-    cells = [*zip(headings, *body, strict=True)]
+    cells: list[Sequence[str]] = [*zip(headings, *body, strict=True)]
+    if not sys.stdout.isatty():
+        return _table(cells)
     order = [list(shown).index(name) for name in droppable if name in shown]
-    left = _too_much(cells, order) if sys.stdout.isatty() else []
-    table = _table([column for i, column in enumerate(cells) if i not in left])
+    names, cells = _names_above(cells, order)
+    left = _too_much(cells, order)
+    table = _table([column for i, column in enumerate(cells) if i not in left], names)
     return (
         table
         if not left
@@ -223,26 +231,60 @@ def markdown_text(text: str) -> str:
     return re.sub(r"(?<!\w)@", "@\N{ZERO WIDTH SPACE}", text)
 
 
-def _table(columns: Sequence[Sequence[str]]) -> str:
-    """Return a table as text; columns: lists of a heading and cells."""
+def _names_above(
+    columns: list[Sequence[str]], order: Sequence[int]
+) -> tuple[Sequence[str], list[Sequence[str]]]:
+    """Return names of runs that need a line of their own, and the columns.
+
+    Without names if they fit beside the other columns once those of `order` are omitted.
+    """
+    kept = [column for i, column in enumerate(columns) if i not in order]
+    if sum(_least_width(*column) for column in kept) <= _room(len(kept)):
+        return (), columns
+    names = next((cells for heading, *cells in columns if heading == RUN_HEADING), [])
+    blank = [""] * len(names)
+    return names, [[RUN_HEADING, *blank] if c[0] == RUN_HEADING else c for c in columns]
+
+
+def _table(columns: Sequence[Sequence[str]], names: Sequence[str] = ()) -> str:
+    """Return a table as text.
+
+    columns: lists of a heading and cells. names: of the rows, for a line above each
+    """
     from rich.box import SIMPLE_HEAD  # noqa: PLC0415 - rich is slow to import
     from rich.console import Console  # noqa: PLC0415
     from rich.table import Table  # noqa: PLC0415
     from rich.text import Text  # noqa: PLC0415
 
-    fitted = [
-        [_broken(heading, width, WORD_SEAM), *(_broken(cell, width) for cell in cells)]
-        for (heading, *cells), width in zip(columns, _widths(columns), strict=True)
-    ]
+    widths = _widths(columns)
+    fitted = [_fitted(*column, width=n) for column, n in zip(columns, widths, strict=True)]
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
     for (heading, *_), (_, *cells) in zip(fitted, columns, strict=True):
-        right = all(map(_is_number, cells))
+        right = heading != RUN_HEADING and all(map(_is_number, cells))
         table.add_column(heading, justify="right" if right else "left", no_wrap=True)
     for row in list(zip(*fitted, strict=True))[1:]:
         table.add_row(*map(Text, row))
     console = Console(file=io.StringIO(), force_terminal=False, width=MAX_TABLE_WIDTH)
     console.print(table)
-    return "\n".join(line.rstrip() for line in _text(console).splitlines()).strip("\n")
+    text = "\n".join(line.rstrip() for line in _text(console).splitlines()).strip("\n")
+    return _with_names(text, names, [*zip(*fitted, strict=True)]) if names else text
+
+
+def _fitted(heading: str, *cells: str, width: int) -> list[str]:
+    """Return a column broken at a width; names of runs stay whole."""
+    if heading == RUN_HEADING:
+        return [heading, *cells]
+    return [_broken(heading, width, WORD_SEAM), *(_broken(cell, width) for cell in cells)]
+
+
+def _with_names(text: str, names: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Return a table with a name above each row; rows: of cells, the headings first."""
+    first, *heights = (max(cell.count("\n") + 1 for cell in row) for row in rows)
+    lines = iter(text.splitlines())
+    parts = [next(lines) for _ in range(first + 1)]  # headings and the rule below
+    for name, height in zip(names, heights, strict=True):
+        parts += [f" {name}", *(next(lines, "") for _ in range(height))]
+    return "\n".join(parts)
 
 
 def _too_much(columns: Sequence[Sequence[str]], order: Sequence[int]) -> list[int]:
@@ -268,7 +310,10 @@ def _widths(columns: Sequence[Sequence[str]]) -> list[int]:
     """
     full = [max(map(_longest_line, column)) for column in columns]
     if not sys.stdout.isatty():
-        told = [any(" " in cell for cell in cells) for _, *cells in columns]
+        told = [
+            heading != RUN_HEADING and any(" " in cell for cell in cells)
+            for heading, *cells in columns
+        ]
         return [min(n, MAX_SENTENCE_WIDTH) if of else n for n, of in zip(full, told, strict=True)]
     needs = [_least_width(*column) for column in columns]
 
@@ -281,11 +326,14 @@ def _widths(columns: Sequence[Sequence[str]]) -> list[int]:
 
 
 def _least_width(heading: str, *cells: str) -> int:
-    """Return the characters that a column needs: figures whole, headings by word."""
+    """Return the characters that a column needs.
+
+    Figures and names of runs stay whole, headings are broken by word.
+    """
     words = max(map(len, heading.split()), default=0)
     longest = max(map(_longest_line, cells), default=0)
-    figures = all(map(_is_number, cells))
-    return max(words, longest if figures else min(longest, MIN_TEXT_WIDTH))
+    whole = heading == RUN_HEADING or all(map(_is_number, cells))
+    return max(words, longest if whole else min(longest, MIN_TEXT_WIDTH))
 
 
 def _longest_line(cell: str) -> int:

@@ -44,7 +44,7 @@ from .claims_text import (
     ratio_reasons,
 )
 from .run_narrative import phase_label, step_seconds
-from .runs_table import unique_names
+from .runs_table import NO_RUN_CHOSEN, NO_RUN_REMEDY, unique_names
 from .tabular import count, percent
 
 MAX_EQUAL_DIFFERENCE: Final = 0.005
@@ -116,6 +116,8 @@ class Verdict:
 
 def no_ranking_reason(rows: Sequence[ComparisonRow]) -> tuple[str, str]:
     """Return why no run can be ranked, and the remedy: facts, if a run lacks any."""
+    if not rows:
+        return NO_RUN_CHOSEN, NO_RUN_REMEDY
     if any(row["missing"] for row in rows):
         says = "No run can be ranked yet: facts are missing from the logs."
         return says, f"Missing facts are listed below. Fix: {SET_COMMAND}."
@@ -123,14 +125,18 @@ def no_ranking_reason(rows: Sequence[ComparisonRow]) -> tuple[str, str]:
 
 
 def join_comparison(
-    metrics: pl.DataFrame, comparison: pl.DataFrame, bridges: Mapping[str, Sequence[Bridge]]
+    metrics: pl.DataFrame,
+    comparison: pl.DataFrame,
+    bridges: Mapping[str, Sequence[Bridge]],
+    stored: pl.DataFrame | None = None,
 ) -> list[ComparisonRow]:
     """Return rows of `comparability.rank_runs` in their order, with all metrics.
 
-    `label` is a unique name, `place` the row in `metrics`.
+    `label` is a name that is unique among the runs in `stored`, by default in `metrics`; `place`
+    the row in `metrics`.
     """
     about = metrics.with_row_index("place").rows_by_key("run_id", named=True, unique=True)
-    known = unique_names(metrics)
+    known = unique_names(metrics if stored is None else stored)
     rows = [
         {**about[row["run_id"]], **row, "label": known[row["run_id"]]}
         | {"bridges": bridges.get(row["run_id"], [])}

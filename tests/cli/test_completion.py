@@ -47,7 +47,7 @@ def offered(words: list[str], begun: str = "") -> list[str]:
 
 @pytest.mark.parametrize("command", [
     *(["compare"], ["explain"], ["report"], ["chart", "course"], ["export"], ["remove"], ["set"]),
-    *(["baseline", "set"], ["baseline", "remove"]),
+    *(["runs"], ["baseline", "set"], ["baseline", "remove"]),
 ])  # fmt: skip
 def test_runs_are_offered_wherever_one_is_taken(command: list[str], held: Path) -> None:
     arguments = [*command, "--store", str(held)]
@@ -64,6 +64,12 @@ def test_an_id_is_offered_where_no_name_begins_so(held: Path) -> None:
     begun = ids[0][:6]
     found = offered(["explain", "--store", str(held)], begun)
     assert sorted(found) == [run_id for run_id in ids if run_id.startswith(begun)]
+
+
+def test_a_word_that_no_run_begins_with_may_be_a_path(held: Path) -> None:
+    complete = BashComplete(main, {}, "fairmfu", "_FAIRMFU_COMPLETE")
+    found = complete.get_completions(["runs", "--store", str(held)], "logs/")
+    assert [(item.value, item.type) for item in found] == [("logs/", "file")]
 
 
 def test_the_store_may_come_from_the_environment(
@@ -115,6 +121,13 @@ def test_facts_and_their_values_are_offered(held: Path) -> None:
     assert offered([*where, "trainable"], "=") == ["full", "lora", "frozen"]
     assert offered(["ingest", "--set"], "recompute=f") == ["recompute=full"]
     assert offered(where, "nonsense=") == []
+
+
+def test_columns_are_offered_to_filter_and_sort() -> None:
+    assert offered(["runs", "--sort"], "peak_m") == ["peak_memory_bytes"]
+    for command in ("runs", "compare"):
+        found = offered([command, "--where"], "gpus >= 8 and peak_m")
+        assert found == ["gpus >= 8 and peak_memory_bytes"]
 
 
 def test_a_name_that_nothing_begins_with_may_be_a_file() -> None:

@@ -222,6 +222,7 @@ FAILING: dict[tuple[str, str], Call] = {
     ("current_metrics", "StoreError"): lambda _: reports.current_metrics(nowhere()),
     ("query", "StoreError"): lambda _: reports.query(nowhere(), "select 1"),
     ("compare", "RunNameError"): lambda of: reports.compare(of["analysis"], NAME, "none"),
+    ("compare", "RunFilterError"): lambda of: reports.compare(of["analysis"], where="none = 1"),
     ("explain", "RunNameError"): lambda of: reports.explain(of["analysis"], "none"),
     ("per_step", "RunNameError"): lambda of: reports.per_step(of["analysis"], "none"),
     ("report", "RunNameError"): lambda of: reports.report(of["tables"], "none"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Sequence
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from markdown_it import MarkdownIt
 from fairmfu.cli import main
 from fairmfu.metrics.compare.repeated_runs import SpeedRatio
 from fairmfu.reports.comparison.comparison_markdown import GREEN, RED, WHITE, YELLOW
+from fairmfu.reports.comparison.run_set import RunSet
 from fairmfu.reports.comparison.speed_change import (
     FASTER,
     GATE_HEAD_FAILED,
@@ -37,7 +39,8 @@ def change(gap: SpeedRatio | None, outcome: str = "completed") -> SpeedChange:
         {"run_id": name, "label": name, "outcome": ended, "group": None, "rank": None}
         for name, ended in (("base", "completed"), ("head", outcome))
     ]
-    return SpeedChange(*rows, gap)  # type: ignore[arg-type]
+    base, head = (RunSet((row,)) for row in rows)  # type: ignore[arg-type]
+    return SpeedChange(base, head, gap)
 
 
 ENDS = st.floats(0.5, 1.5).flatmap(
@@ -98,7 +101,7 @@ class Desk:
         text = list(WRITERS["torchtitan"](run))[:lines]
         ends = [] if lines is None else ["Traceback (most recent call last):", OOM]
         log.write_text("\n".join([*text, *ends]) + "\n", encoding="utf-8")
-        log.with_name(f"{name}.log.facts.toml").write_text(SIDECARS["torchtitan"])
+        log.with_name(f"{log.name}.facts.toml").write_text(SIDECARS["torchtitan"])
         self.run("ingest", log)
 
     def run(self, command: str, *arguments: object) -> Result:
@@ -147,6 +150,92 @@ def test_a_gate_needs_a_share_and_two_runs(desk: Desk) -> None:
         found = desk.run("compare", *names, "--fail-below", share)
         assert found.exit_code == 2
         assert "--fail-below" in found.stderr
+
+
+# -- repeats -----------------------------------------------------------------------------------
+
+
+def put_repeats(desk: Desk, folder: str, seconds: Sequence[float], *, seed: int) -> None:
+    (desk.folder / folder).mkdir()
+    for number, pace in enumerate(seconds):
+        desk.put(f"{folder}/{number}", pace, seed=seed + number, count=120)
+
+
+def test_folders_of_repeats_are_compared_with_the_noise_between_runs(desk: Desk) -> None:
+    pace = [1.28, 1.284, 1.276, 1.281]
+    put_repeats(desk, "base", pace, seed=1)
+    put_repeats(desk, "head", [seconds / 0.95 for seconds in pace], seed=11)
+    put_repeats(desk, "same", [1.26, 1.3, 1.28], seed=21)
+    put_repeats(desk, "few", pace[:2], seed=31)
+    places = {name: f"{desk.folder / name}/" for name in ("base", "head", "same", "few")}
+    for base, head, share, code, words in (
+        ("base", "head", "2%", 3, "with 4 runs is at least "),
+        ("base", "head", "8%", 0, "with 4 runs is at most "),
+        ("head", "base", "2%", 0, "with 4 runs is at least "),
+        ("base", "same", "1%", 6, "They are not told apart: only "),
+        ("base", "few", "2%", 6, "has 2 of the 3 repeats that it needs. Fix: "),
+    ):
+        found = desk.run("compare", places[base], places[head], "--fail-below", share)
+        assert found.exit_code == code, found.output
+        assert words in found.stderr
+        assert f"Exit code {code}." in found.stderr
+    one = desk.run("compare", places["base"], desk.folder / "head/0.log", "--fail-below", "2%")
+    assert (one.exit_code, "has 1 of the 3 repeats" in one.stderr) == (6, True)
+    pattern = desk.run("compare", desk.folder / "base/*.log", places["head"], "--fail-below", "2%")
+    assert pattern.exit_code == 3
+    said = desk.run("compare", places["base"], places["head"])
+    assert f"{places['head']} with 4 runs is 5." in said.stdout.splitlines()[0]
+
+
+def test_settings_that_no_log_states_are_named() -> None:
+    row = {"gpus": 8, "recompute": None, "framework_version": None, "outcome": "completed"}
+    runs = RunSet((row, row, row), "base/")  # type: ignore[arg-type]
+    assert runs.unstated == ["recompute", "version"]
+    assert SpeedChange(runs, runs, None).notes == (
+        "Taken as equal, because no log states it: recompute, version."
+    )
+
+
+def test_the_interval_of_repeats_is_between_runs(desk: Desk) -> None:
+    """The same windows decide between two runs, and not between repeats that differ by 3 %."""
+    put_repeats(desk, "base", [1.28, 1.32, 1.24], seed=1)
+    put_repeats(desk, "head", [1.32, 1.36, 1.28], seed=1)
+    sides = [desk.folder / "base/0.log", desk.folder / "head/0.log"]
+    assert desk.run("compare", *sides, "--fail-below", "2%").exit_code == 3
+    found = desk.run("compare", desk.folder / "base", desk.folder / "head", "--fail-below", "2%")
+    assert found.exit_code == 6
+    assert "Fix: add repeats, or allow more." in found.stderr
+
+
+def test_a_failed_repeat_of_the_head_fails_the_gate(desk: Desk) -> None:
+    pace = [1.28, 1.281, 1.279]
+    put_repeats(desk, "base", pace, seed=1)
+    put_repeats(desk, "head", pace, seed=11)
+    desk.put("head/oom", 1.28, seed=15, count=120, lines=14)
+    both = ("compare", desk.folder / "base", desk.folder / "head", "--fail-below", "2%")
+    found = desk.run(*both)  # type: ignore[arg-type]
+    assert found.exit_code == 5
+    assert "with 4 runs failed: out of memory (1 of 4 runs)." in found.stderr
+    turned = desk.run("compare", *both[2:0:-1], *both[3:])
+    assert turned.exit_code == 0
+    assert "Failed runs of" in turned.stderr
+    shown = desk.run(*both, "--format", "markdown").stdout  # type: ignore[arg-type]
+    assert shown.startswith(f"### {RED} ")
+    assert "Exit code 5." in shown.splitlines()[2]
+
+
+def test_unlike_runs_are_no_repeats(desk: Desk) -> None:
+    pace = [1.28, 1.281, 1.279]
+    put_repeats(desk, "base", pace, seed=1)
+    put_repeats(desk, "head", pace, seed=11)
+    for number in (1, 2):
+        desk.run("set", desk.folder / f"head/{number}.log", f"commit=abcdef{number}")
+    found = desk.run("compare", desk.folder / "base", desk.folder / "head", "--fail-below", "2%")
+    assert found.exit_code == 6
+    assert "are no repeats: they differ in " in found.stderr
+    assert "commit: abcdef1 / abcdef2" in found.stderr
+    overlap = desk.run("compare", desk.folder, desk.folder / "head", "--fail-below", "2%")
+    assert overlap.exit_code == 2
 
 
 # -- Markdown ----------------------------------------------------------------------------------

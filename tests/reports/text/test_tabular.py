@@ -5,22 +5,30 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import string
 import sys
 
 import polars as pl
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from fairmfu.cli import main
 from fairmfu.metrics.core.run_table import METRICS
 from fairmfu.reports.text import tabular
-from fairmfu.reports.text.runs_table import DROPPABLE_RUN_COLUMNS, RUN_COLUMNS, run_doubts
+from fairmfu.reports.text.runs_table import (
+    DROPPABLE_RUN_COLUMNS,
+    RUN_COLUMNS,
+    Columns,
+    run_doubts,
+)
 from fairmfu.reports.text.summary import (
     ACCELERATOR_COLUMNS,
     MODEL_COLUMNS,
     accelerator_table,
     model_table,
 )
-from fairmfu.reports.text.tabular import percent, render_frame, wrapped
+from fairmfu.reports.text.tabular import count, percent, render_frame, wrapped
 
 RUN = {
     "name": "llama3-8b-8xh100-megatron-deepspeed",
@@ -134,6 +142,62 @@ def test_a_name_is_broken_where_its_parts_meet_and_a_number_nowhere() -> None:
     ]
     assert tabular._parts("x" * 20, 8) == ["x" * 8, "x" * 8, "x" * 4]
     assert "".join(tabular._parts("a/b_c:d-e" * 9, 5)) == "a/b_c:d-e" * 9
+
+
+NAMES = st.lists(
+    st.text(string.ascii_letters + string.digits + "-_./ []", min_size=1, max_size=200)
+    .map(str.strip)
+    .filter(bool),
+    min_size=1,
+    max_size=4,
+    unique=True,
+)
+
+
+@pytest.mark.parametrize("width", [80, 120])
+@given(names=NAMES)
+def test_names_of_runs_are_whole_on_a_narrow_terminal(width: int, names: list[str]) -> None:
+    """Every name is in one piece, in order; figures stay within the terminal."""
+    runs = pl.DataFrame([RUN | {"name": name} for name in names], schema=RUNS.schema)
+    apart: Columns = {"name": ("run", str), "tgs": ("TGS", count), "why": ("reason", str)}
+    others = runs.with_columns(why=pl.lit("a reason of several words, " * 5))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys.stdout, "isatty", lambda: True)
+        patch.setattr(shutil, "get_terminal_size", lambda *_, **__: os.terminal_size((width, 24)))
+        tables = [
+            render_frame(runs, "table", RUN_COLUMNS, droppable=DROPPABLE_RUN_COLUMNS),
+            render_frame(others, "table", apart),
+        ]
+    for table in tables:
+        lines = table.partition("\n\n")[0].splitlines()
+        beside = [
+            i for name in names for i, line in enumerate(lines) if line.startswith(f" {name}")
+        ]
+        assert len(beside) >= len(names)
+        figures = [line for line in lines if line.strip() not in names]
+        assert max(map(len, figures)) <= width
+        assert table.count("12,345") == len(names)
+        assert "Columns hidden" not in table or table is tables[0]
+
+
+def test_columns_give_way_before_names_get_a_line_of_their_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def headings_of(length: int, width: int) -> tuple[str, bool]:
+        size = os.terminal_size((width, 24))
+        monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+        monkeypatch.setattr(shutil, "get_terminal_size", lambda *_, **__: size)
+        runs = RUNS.with_columns(name=pl.lit("x" * length))
+        table = render_frame(runs, "table", RUN_COLUMNS, droppable=DROPPABLE_RUN_COLUMNS)
+        row = next(line for line in table.splitlines() if "x" * length in line)
+        return table.partition("──")[0], "12,345" in row
+
+    for width, fits, too_long in ((80, 16, 40), (120, 40, 70)):
+        beside, is_beside = headings_of(fits, width)
+        above, is_still_beside = headings_of(too_long, width)
+        assert (is_beside, is_still_beside) == (True, False)
+        assert "format" not in beside
+        assert len(above.split()) >= len(beside.split())
 
 
 def test_a_line_is_wrapped_for_a_terminal_alone(monkeypatch: pytest.MonkeyPatch) -> None:
