@@ -23,7 +23,7 @@ MAX_NAMED_COLUMNS: Final = 3
 """Most columns that an error names."""
 
 QUOTED_TEXT: Final = re.compile(r"""'(?:[^']|'')*'|"(?:[^"]|"")*\"""")
-OTHER_QUOTING: Final = re.compile(r"\w''|[$`]|--|/\*")
+OTHER_QUOTING: Final = re.compile(r"\w''|[$`#\\]|--|/\*")
 """Quoting and comments that QUOTED_TEXT does not know, such as E'...' and $$...$$."""
 
 REFUSED_WORD: Final = re.compile(r"(?i)(?<!distinct )\b(select|from|unnest|values|table)\b")
@@ -71,7 +71,8 @@ def sort_runs(table: pl.DataFrame, column: str) -> pl.DataFrame:
 def _without_texts(condition: str) -> str:
     """Return a condition without quoted texts; with them if its quoting is unusual."""
     code = QUOTED_TEXT.sub("''", condition)
-    return condition if OTHER_QUOTING.search(code) else code
+    unusual = OTHER_QUOTING.search(code) or "\\'" in condition
+    return condition if unusual else code
 
 
 def _quoted(text: str) -> str:
