@@ -105,7 +105,7 @@ def find_unstated_micro_steps(
         _each_has(rows, n) for n in dict.fromkeys(reversed(stated_counts or [1]))
     ):
         return None
-    counts = pl.concat([*_counts(rows)] if since_start else [*_moments(rows)])
+    counts = pl.concat([*_counts(rows)]) if since_start else _moments(rows)
     if not since_start and _keep_pace(counts, stated_counts):
         return None
     ratios = _of_each_step(counts, since_start=since_start)
@@ -221,26 +221,31 @@ def _counts(rows: StepRows) -> Iterator[pl.DataFrame]:
         yield counts.filter(pl.col("micro").is_not_null())
 
 
-def _moments(rows: StepRows) -> Iterator[pl.DataFrame]:
-    """Yield counts of lines that print micro-steps alone.
+def _moments(rows: StepRows) -> pl.DataFrame:
+    """Return counts of lines that print micro-steps alone.
 
     Steps come from the engine's line right before. Column apart: micro-steps since the timer's line
     before.
     """
     is_timer = pl.col(FORM_COLUMN).is_in(_places(rows, MICRO_STEPS))
-    whole = pl.when(~is_timer).then("step").shift().over("rank")
-    for frame in rows.frames(*_COUNT_COLUMNS):
-        counts = frame.with_columns(whole=whole).filter(is_timer)
-        rate = pl.coalesce(RATE_COLUMN, TIMER_AVERAGE_RATE.cast(pl.Float64, strict=False))
-        apart = pl.col("step").diff().over("rank", "epoch")
-        counts = counts.select(
-            *("line", "rank", "epoch", "logged_at"),
+    rate = pl.coalesce(RATE_COLUMN, TIMER_AVERAGE_RATE.cast(pl.Float64, strict=False))
+    pieces = (
+        frame.select(
+            *("line", "rank", "epoch", "step", "logged_at"),
             rate.alias(RATE_COLUMN),
-            apart=apart,
-            micro="step",
-            step="whole",
+            is_timer=is_timer,
         )
-        yield counts.filter(pl.col("step").is_not_null())
+        for frame in rows.frames(*_COUNT_COLUMNS)
+    )
+    whole = pl.when(~pl.col("is_timer")).then("step").shift().over("rank")
+    timed = pl.concat(pieces).with_columns(whole=whole).filter("is_timer")
+    counts = timed.select(
+        *("line", "rank", "epoch", "logged_at", RATE_COLUMN),
+        apart=pl.col("step").diff().over("rank", "epoch"),
+        micro="step",
+        step="whole",
+    )
+    return counts.filter(pl.col("step").is_not_null())
 
 
 def _with_samples(of_all_ranks: int, firsts: Sequence[int], frame: pl.DataFrame) -> pl.DataFrame:

@@ -15,6 +15,7 @@ import polars as pl
 import pytest
 
 from fairmfu.ingest.core import spill
+from fairmfu.ingest.core.spill import collect_rows
 from fairmfu.ingest.decode import line_reader
 from fairmfu.ingest.formats.megatron.console import MEGATRON_DEEPSPEED
 from fairmfu.ingest.formats.spec import LAUNCH_STEPS, LogFormat
@@ -343,3 +344,26 @@ def test_what_is_asked_of_a_few_rows_may_be_asked_of_more_behind_them() -> None:
         np.testing.assert_array_equal(one, other)
     for one, other in zip(asked.of(np.array([4])), every, strict=True):  # known already
         np.testing.assert_array_equal(one, other[4:5])
+
+
+@pytest.mark.parametrize("longer", [9, 20, 31])
+def test_micro_steps_are_the_same_wherever_pieces_of_rows_end(
+    longer: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A timer that counts micro-steps alone takes its steps from the engine's line before."""
+    stamp = "[2026-01-01 00:00:00,000] [INFO]"
+    lines, micro = [], 0
+    for n in range(1, 41):
+        micro += 3 if n in (longer, 25) else 1
+        lines += [
+            f"{stamp} [logging.py:96:log_dist] [Rank 0] step={n}, skipped=0, lr=[0.1], mom=[0.9]",
+            f"{stamp} [timer.py:193:stop] 0/{micro}, SamplesPerSec=71.25, MemAllocated=0.50GB, "
+            "MaxMemAllocated=7.25GB",
+        ]
+    log = tmp_path / "run.log"
+    log.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    whole = reading(log, fast=False)
+    assert "batch_changes" in collect_rows(whole.tables["facts"])["name"]
+    for rows in range(3, 12):
+        monkeypatch.setattr(spill, "CHUNK_ROWS", rows)
+        assert list(differences(reading(log, fast=rows % 2 == 0), whole)) == []
