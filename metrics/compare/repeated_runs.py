@@ -103,7 +103,7 @@ def speed_ratio(side: ComparisonSide, baseline: ComparisonSide) -> SpeedRatio:
         between = intervals.ratio_of_repeats(side.starts, baseline.starts)
     else:
         between = intervals.estimate_ratio(side.estimate, baseline.estimate)
-    smallest = intervals.smallest_difference(side.estimate, baseline.estimate)
+    smallest = intervals.smallest_difference(between)
     return SpeedRatio(times, between.low, between.high, smallest)
 
 

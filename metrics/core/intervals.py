@@ -323,16 +323,14 @@ def estimate_ratio(numerator: Estimate, denominator: Estimate) -> Estimate:
     return Estimate(value, value * exp(-down), value * exp(up))
 
 
-def smallest_difference(numerator: Estimate, denominator: Estimate) -> float:
-    """Return the smallest difference of two rates that such intervals mostly find.
+def smallest_difference(between: Estimate) -> float:
+    """Return the smallest difference of two rates that such an interval mostly finds.
 
-    A fraction: 0.02 means that runs 2 % apart would be told apart in 90 of 100 such pairs.
+    between: the ratio of the rates. A fraction: 0.02 means that runs 2 % apart would be told apart
+        in 90 of 100 such pairs.
     """
-    between = estimate_ratio(numerator, denominator)
-    return (
-        exp(max(between.lower_log_distance, between.upper_log_distance) * DETECTABLE_HALF_WIDTHS)
-        - 1
-    )
+    widest = max(between.lower_log_distance, between.upper_log_distance)
+    return exp(widest * DETECTABLE_HALF_WIDTHS) - 1
 
 
 def mean_over_runs(

@@ -178,7 +178,10 @@ def test_a_ratio_covers_the_truth_and_one_percent_is_found_where_it_can_be() -> 
         if truth == 1:
             assert apart.mean() <= 0.07
             continue
-        could = [smallest_difference(a, b) <= 0.01 for a, b in zip(one, other, strict=True)]
+        could = [
+            smallest_difference(estimate_ratio(a, b)) <= 0.01
+            for a, b in zip(one, other, strict=True)
+        ]
         assert np.mean(could) > 0.5
         assert apart[could].mean() >= 0.8
 
@@ -187,7 +190,7 @@ def test_what_is_smaller_than_the_smallest_difference_is_mostly_not_found() -> N
     """It is the one that is found in most pairs, not a guarantee."""
     law = Simulation(windows=60, autocorrelation=0.6, noise=0.05)
     one = known(law.estimates(RUNS, seed=12))
-    least = float(np.median([smallest_difference(a, a) for a in one]))
+    least = float(np.median([smallest_difference(estimate_ratio(a, a)) for a in one]))
     for times, low, high in ((1.0, 0.70, 0.95), (0.25, 0.0, 0.25)):
         step_s = 1 + times * least
         slower = Simulation(windows=60, autocorrelation=0.6, noise=0.05, step_s=step_s)

@@ -290,9 +290,9 @@ def test_a_ratio_of_two_runs_joins_their_distances() -> None:
 
 def test_a_difference_of_five_thirds_of_an_interval_is_found() -> None:
     exact, wide = Estimate(1.0, 1.0, 1.0), Estimate(1.0, exp(-0.06), exp(0.03))
-    assert smallest_difference(wide, exact) == pytest.approx(exp(0.1) - 1)
-    assert smallest_difference(exact, wide) == pytest.approx(exp(0.1) - 1)
-    assert smallest_difference(exact, exact) == 0.0
+    assert smallest_difference(estimate_ratio(wide, exact)) == pytest.approx(exp(0.1) - 1)
+    assert smallest_difference(estimate_ratio(exact, wide)) == pytest.approx(exp(0.1) - 1)
+    assert smallest_difference(estimate_ratio(exact, exact)) == 0.0
 
 
 def test_a_robust_spread_is_the_median_distance_as_a_standard_deviation() -> None:
