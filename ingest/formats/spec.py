@@ -179,7 +179,8 @@ class FactBlock:
     the block is a JSON object opened by `start`, up to the line that closes the object, whatever
     the indentation. `end` then matches no line of the object, and braces in lines that match
     `others`, printed by other ranks in between, do not count. With `kind` the block is an event as
-    well: other values from `read` are the event's fields.
+    well: other values from `read` are the event's fields. `infer` returns facts that the lines do
+    not print, each with its value and the reason; a fact from `read` overrides it.
     """
 
     start: str
@@ -187,6 +188,7 @@ class FactBlock:
     read: Callable[[Sequence[str]], Mapping[str, str]]
     example: Sequence[str]
     printed_by: str
+    infer: Callable[[Sequence[str]], Mapping[str, tuple[str, str]]] | None = None
     kind: str | None = None
     max_lines: int = 2000
     include_end: bool = False

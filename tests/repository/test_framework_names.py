@@ -57,6 +57,7 @@ ALLOWED_MODULES: Final = {
     "metrics/formula/model_shapes/megatron_header.py": "how a header that one prints is checked",
     "metrics/formula/model_shapes/models.py": "words of models' names that say nothing: hf",
     "metrics/formula/model_shapes/printed.py": "readers of models as two frameworks print them",
+    "metrics/formula/model_shapes/torchtitan_layers.py": "a reader of models as one prints them",
     "metrics/formula/simplified_model.py": "models that people call by name: gpt-oss-20b",
 }
 """Modules of metrics that may name one, and why; none of them has a run in hand."""

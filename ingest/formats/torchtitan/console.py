@@ -14,6 +14,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
+from itertools import groupby
 from typing import Any, Final
 
 from ..software_lines import SOFTWARE_LINES
@@ -96,8 +97,29 @@ def _json_arguments(lines: Sequence[str]) -> dict[str, str]:
     values = parse_json_lines(lines[1:])
     if head is None or not values:
         return {}
-    facts = {"model": head[1], "torchtitan_arguments": json.dumps(_flat(values))}
-    return facts | _attention(values)
+    nested = "layer" in values or "layers" in values
+    arguments = _without_repeats(values) if nested else _flat(values)
+    return {"model": head[1], "torchtitan_arguments": json.dumps(arguments)} | _attention(values)
+
+
+def _without_repeats(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a nested model config without its initialisers and its equal layers.
+
+    Of equal layers in a row, the first remains, with their `count`.
+    """
+    short = _without_initialisers(config)
+    if not isinstance(short.get("layers"), list):
+        return short
+    runs = [(layer, len([*same])) for layer, same in groupby(short["layers"])]
+    listed = [{**x, "count": n} if isinstance(x, dict) and n > 1 else x for x, n in runs]
+    return short | {"layers": listed}
+
+
+def _without_initialisers(value: Any) -> Any:  # noqa: ANN401 - JSON
+    if isinstance(value, dict):
+        items = value.items()
+        return {k: _without_initialisers(v) for k, v in items if k != "param_init"}
+    return [*map(_without_initialisers, value)] if isinstance(value, list) else value
 
 
 def _flat(arguments: Mapping[str, object]) -> dict[str, str]:
@@ -137,7 +159,7 @@ def _attention(values: Mapping[str, Any]) -> dict[str, str]:
         backends.add("flex")
     if flex := {str(v) for k, v in items if k == "use_flex_attn"}:
         backends.add("flex" if flex == {"True"} else "sdpa")
-    masks = {str(v) for k, v in items if k == "attn_mask_type"}
+    masks = {str(v) for k, v in items if k in ("attn_mask_type", "mask_type")}
     facts = {"attention": backends.pop()} if len(backends) == 1 else {}
     if masks <= {"causal", "block_causal"} and len(masks) == 1:
         facts["document_mask"] = "true" if "block_causal" in masks else "false"
@@ -1238,6 +1260,7 @@ TORCHTITAN: Final = LogFormat(
             braces=True,
             read=_json_arguments,
             include_start=True,
+            max_lines=100_000,  # some 60 per layer
             example=(
                 "[rank0]:[titan] 2026-11-20 15:33:45,854 - root - INFO - Building llama3 "
                 "debugmodelwith {",
