@@ -326,18 +326,27 @@ class SteplessDicts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompanionFile:
-    """A file that a framework writes next to its log.
+    """A file that a framework writes, or a user keeps, next to a log.
 
     names: globs from the log's folder; within: required name of the folder, if any
-    kind: of the content, and so the argument of `read`: the values of a JSON or TOML object, those
-        of a W&B config by key, or lines
+    kind: of the content, and so the argument of `read`: the values of a JSON, TOML or YAML object,
+        those of a W&B config by key, or lines
     read: returns the facts; none for another framework's file. Impossible values are skipped
+    infer: returns facts that the file does not state, each with its value and the reason
+    of_one_run: the file describes one run: if the log contradicts it, it is another run's
     """
 
     names: Sequence[str]
-    kind: Literal["JSON", "TOML", "W&B", "lines"]
+    kind: Literal["JSON", "TOML", "YAML", "W&B", "lines"]
     read: Callable[[Any], Mapping[str, str]]
+    infer: Callable[[Any], Mapping[str, tuple[str, str]]] | None = None
     within: str | None = None
+    of_one_run: bool = False
+
+    @property
+    def has_own_name(self) -> bool:
+        """True if the user chooses the name, so a folder may have several."""
+        return any("*" in name.partition("/")[0] for name in self.names)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -64,7 +64,9 @@ from ..spec import (
     to_seconds,
 )
 from . import preamble
+from .arguments import training_arguments
 from .bar_matching import COPY_PREFIX, DICT_START, ProgressBar, drawn_bars
+from .command_line import COMMAND_LINE
 from .progress_bars import DictBarMatcher
 
 TRANSFORMERS_SOURCE: Final = "huggingface/transformers/src/transformers"
@@ -80,39 +82,13 @@ PADDED_IMPLIES: Final[dict[str, tuple[str, str]]] = {
 # -- facts of several files ----------------------------------------------------------------
 
 
-def _arguments(arguments: Mapping[str, str]) -> dict[str, str]:
-    """Return facts of TrainingArguments, with values as Python or JSON writes them.
-
-    `gradient_checkpointing` set to false states nothing: the model's config may enable it.
-    """
-    values = {
-        key: value.strip("'\" ").rpartition(".")[2].lower() for key, value in arguments.items()
-    }
-    names = {
-        "per_device_train_batch_size": "micro_batch_size",
-        "gradient_accumulation_steps": "gradient_accumulation",
-        "max_steps": "total_steps",  # -1 if epochs are given
-    }
-    facts = {fact: values[key] for key, fact in names.items() if values.get(key, "").isdigit()}
-    every = arguments.get("logging_steps", "")
-    if re.fullmatch(r"[1-9]\d*", every) and values.get("logging_strategy", "steps") == "steps":
-        facts["log_interval"] = every
-    # tf32 affects fp32 matmuls only, and nothing states the dtype of the weights
-    precisions = [name for name in ("bf16", "fp16") if values.get(name) == "true"]
-    facts.update({"precision": precisions[0]} if precisions else {})
-    checkpointing = ("gradient_checkpointing", "activation_checkpointing")
-    facts.update({"recompute": "full"} if "true" in map(values.get, checkpointing) else {})
-    facts.update({"compile": "true"} if values.get("torch_compile") == "true" else {})
-    return facts | ({"optimizer": values["optim"]} if values.get("optim") else {})
-
-
 def _python_arguments(groups: Mapping[str, str]) -> dict[str, str]:
-    return _arguments(dict(re.findall(r"(\w+)=([^,()\n]+)", groups["text"])))
+    return training_arguments(dict(re.findall(r"(\w+)=([^,()\n]+)", groups["text"])))
 
 
 def _json_arguments(groups: Mapping[str, str]) -> dict[str, str]:
     """Return facts of TrainingArguments in TensorBoard: JSON in a JSON string."""
-    return _arguments(
+    return training_arguments(
         {key: str(value) for key, value in parse_json_object(_unquoted(groups)).items()}
     )
 
@@ -657,6 +633,7 @@ HF_CONSOLE: Final = LogFormat(
     ),
     facts=(
         *preamble.FACT_LINES,
+        COMMAND_LINE,
         FactLine(
             anchor="TrainingArguments(",
             regex=r"TrainingArguments\((?P<text>\w+=.+)\)\s*$",
