@@ -50,7 +50,7 @@ def facts_from_companions(log: Path) -> list[Fact]:
 
     If several files of a kind may be the log's, none is read.
     """
-    folder, facts = log.parent, []
+    folder, facts = log.parent, list[Fact]()
     for name, files in _companions_in(folder).items():
         paths = [path for path in folder.glob(name) if path.is_file()]
         if files[0].has_own_name:

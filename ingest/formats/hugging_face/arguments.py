@@ -69,6 +69,25 @@ def adapter_facts(kind: object, rank: object, targets: object, *, has_more: bool
     return facts | ({"lora_targets": ",".join(named)} if plain else {})
 
 
+def swift_facts(values: Mapping[str, Any]) -> dict[str, str]:
+    """Return facts of ms-swift's arguments.
+
+    They are printed, and saved beside the run's logging.jsonl. Packing stops attention at document borders. Packs are not full, so it fills no sequence.
+    """
+    facts = trainer_facts(values)
+    kind = values.get("tuner_type") or values.get("train_type") or values.get("sft_type")
+    extra = any(values.get(key) for key in SAVED_KEYS)
+    facts |= adapter_facts(
+        kind, values.get("lora_rank"), values.get("target_modules"), has_more=extra
+    )
+    if kind == "full" and not any(values.get(key) for key in FREEZING_KEYS):
+        facts["trainable"] = "full"
+    if values.get("packing") is True:
+        facts["document_mask"] = "true"
+    name = values.get("model") or values.get("model_id_or_path")
+    return facts | ({"model": name} if isinstance(name, str) else {}) | batch_facts(facts)
+
+
 def batch_facts(facts: Mapping[str, str]) -> dict[str, str]:
     """Return the batch of a step over all ranks, if their number is known."""
     names = ("gpus", "micro_batch_size", "gradient_accumulation")

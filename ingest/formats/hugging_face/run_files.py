@@ -11,33 +11,16 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from ..spec import CompanionFile
-from .arguments import FREEZING_KEYS, SAVED_KEYS, adapter_facts, batch_facts, trainer_facts
+from .arguments import SAVED_KEYS, adapter_facts, swift_facts, trainer_facts
 from .preamble import axolotl_facts
 
 YAML_NAMES: Final = ("*.yaml", "*.yml")
 
-# -- ms-swift ------------------------------------------------------------------------------
 
-
-def _swift(values: Mapping[str, Any]) -> dict[str, str]:
-    """Return facts of ms-swift's arguments.
-
-    They are saved beside the run's logging.jsonl. Packing stops attention at document borders. Packs are not full, so it fills no sequence.
-    """
-    if "swift_version" not in values and not {"train_type", "tuner_type"} & values.keys():
-        return {}
-    facts = trainer_facts(values)
-    kind = values.get("tuner_type") or values.get("train_type") or values.get("sft_type")
-    extra = any(values.get(key) for key in SAVED_KEYS)
-    facts |= adapter_facts(
-        kind, values.get("lora_rank"), values.get("target_modules"), has_more=extra
-    )
-    if kind == "full" and not any(values.get(key) for key in FREEZING_KEYS):
-        facts["trainable"] = "full"
-    if values.get("packing") is True:
-        facts["document_mask"] = "true"
-    name = values.get("model") or values.get("model_id_or_path")
-    return facts | ({"model": name} if isinstance(name, str) else {}) | batch_facts(facts)
+def _swift_file(values: Mapping[str, Any]) -> dict[str, str]:
+    """Return facts of ms-swift's arguments; empty for another program's args.json."""
+    known = "swift_version" in values or {"train_type", "tuner_type"} & values.keys()
+    return swift_facts(values) if known else {}
 
 
 # -- PEFT ----------------------------------------------------------------------------------
@@ -86,7 +69,7 @@ RUN_FILES: Final = (
     CompanionFile(
         names=("adapter_config.json",), kind="JSON", read=_adapter_config, of_one_run=True
     ),
-    CompanionFile(names=("args.json",), kind="JSON", read=_swift, of_one_run=True),
+    CompanionFile(names=("args.json",), kind="JSON", read=_swift_file, of_one_run=True),
     *(
         CompanionFile(names=YAML_NAMES, kind="YAML", read=read, of_one_run=True)
         for read in (_accelerate, _axolotl, _llama_factory)

@@ -42,6 +42,7 @@ from itertools import chain
 from typing import Any, Final
 
 from ..deepspeed.phases import engine_timers, micro_step_timers
+from ..launch_view import Finished, LaunchView
 from ..spec import (
     GIB,
     JSON_PAIRS,
@@ -63,7 +64,7 @@ from ..spec import (
     parse_json_object,
     to_seconds,
 )
-from . import preamble
+from . import preamble, swift_lines
 from .arguments import training_arguments
 from .bar_matching import COPY_PREFIX, DICT_START, ProgressBar, drawn_bars
 from .command_line import COMMAND_LINE
@@ -401,6 +402,14 @@ def _header(lines: Sequence[str]) -> dict[str, str]:
     return facts
 
 
+def _settle_lengths(launch: LaunchView) -> Finished:
+    """Keep the lengths of the first data set; the next one is for evaluation."""
+    for name in ("mean_sample_length", "sample_length_deviation"):
+        for later in [fact for fact in launch.facts if fact["name"] == name][1:]:
+            launch.facts.remove(later)
+    return Finished()
+
+
 DICT_COLUMNS: Final[dict[str, ColumnTarget]] = {
     "step": "step",
     "global_step": "step",  # ms-swift of 2024
@@ -464,6 +473,7 @@ HF_CONSOLE: Final = LogFormat(
     complete=complete_row,
     finer_clock=MS_SWIFT_CLOCK,
     implies=PADDED_IMPLIES,
+    finish=_settle_lengths,
     steps=(
         StepLine(
             anchor="(progress bar: step ",
@@ -576,6 +586,7 @@ HF_CONSOLE: Final = LogFormat(
     ),
     blocks=(
         *preamble.FACT_BLOCKS,
+        *swift_lines.FACT_BLOCKS,
         FactBlock(
             start=r"\*{5} Running training \*{5}",
             kind="train_start",
@@ -633,6 +644,7 @@ HF_CONSOLE: Final = LogFormat(
     ),
     facts=(
         *preamble.FACT_LINES,
+        *swift_lines.FACT_LINES,
         COMMAND_LINE,
         FactLine(
             anchor="TrainingArguments(",

@@ -43,9 +43,9 @@ def _nested(options: dict[str, str]) -> dict[str, Any]:
     config: dict[str, Any] = {}
     for name, text in options.items():
         *sections, key = name.split(".")
-        inner = config
+        inner: Any = config
         for section in sections:
-            inner = inner.setdefault(section, {}) if isinstance(inner, dict) else {}
+            inner = inner.setdefault(section, {}) if isinstance(inner, dict) else None
         if sections and isinstance(inner, dict):
             inner[key] = _value(text)
     return config

@@ -112,7 +112,7 @@ def _without_repeats(config: Mapping[str, Any]) -> dict[str, Any]:
 
     Of equal layers in a row, the first remains, with their `count`.
     """
-    short = _without_initialisers(config)
+    short: dict[str, Any] = _without_initialisers(config)
     if not isinstance(short.get("layers"), list):
         return short
     runs = [(layer, len([*same])) for layer, same in groupby(short["layers"])]
