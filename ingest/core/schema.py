@@ -375,6 +375,10 @@ READING_CHANGES: Final[tuple[ReadingChange, ...]] = (
     ReadingChange("`mfu: N/A` and more lines of quantisation are read", ("torchtitan",)),
     ReadingChange("several runs in one log are separated by names, code blocks or clocks"),
     ReadingChange("the lines of a pipeline's engine are distinguished from others", ("deepspeed",)),
+    ReadingChange(
+        "launch commands, nested model configs and ms-swift's start lines give facts",
+        ("torchtitan", "xtuner-v1", "hf-trainer", "ms-swift", "deepspeed-chat", "deepspeed"),
+    ),
 )
 """In order of time; never remove an entry. Sources read before the last one need another reading.
 """

@@ -35,6 +35,7 @@ from ..detect.detection import (
 )
 from ..facts import facts as given
 from ..facts.companion_files import facts_from_companions, without_other_runs
+from ..facts.model_cache import facts_from_model_cache
 from ..formats.launch_view import Fact
 from ..formats.spec import ENGINE_PRECEDENCE, LogFormat
 from ..launches import outcomes
@@ -410,7 +411,8 @@ def _log(
         rows["runs"].append(run | _ending(launch, facts))
         steps.append((run_id, launch.rows))
         events.append((run_id, launch.events))
-        all_facts = [*launch.stated, *without_other_runs(facts, launch.stated), *inferred]
+        known = [*launch.stated, *without_other_runs(facts, launch.stated)]
+        all_facts = [*known, *facts_from_model_cache(known), *inferred]
         rows["facts"] += [
             {"run_id": run_id, "sequence": sequence, **fact}
             for sequence, fact in enumerate(all_facts)

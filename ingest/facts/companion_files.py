@@ -209,8 +209,8 @@ def shared_fact_files(folder: Path, names: Collection[str] | None) -> list[Path]
     for name in (SIDECAR_NAME, *_companions_in(folder)):
         first, *further = name.split("/")
         if "*" in first:
-            fitting = [one for one in names or () if fnmatchcase(one, first)]
-            files += sorted(folder.glob(name) if names is None else map(folder.joinpath, fitting))
+            fitting = sorted(entry for entry in names or () if fnmatchcase(entry, first))
+            files += sorted(folder.glob(name)) if names is None else [folder / n for n in fitting]
         elif names is None or first in names:
             files += sorted(folder.glob(name)) if further else [folder / name]
     return files
