@@ -206,11 +206,14 @@ def shared_fact_files(folder: Path, names: Collection[str] | None) -> list[Path]
     names: entries of the folder, so that no other file is looked for; None if unknown
     """
     files = []
-    for name in (SIDECAR_NAME, *_companions_in(folder)):
+    patterns = (SIDECAR_NAME, *_companions_in(folder))
+    endings = tuple(name.removeprefix("*") for name in patterns if name.startswith("*"))
+    ending = sorted(entry for entry in names or () if entry.endswith(endings))  # of thousands
+    for name in patterns:
         first, *further = name.split("/")
         if "*" in first:
-            fitting = sorted(entry for entry in names or () if fnmatchcase(entry, first))
-            files += sorted(folder.glob(name)) if names is None else [folder / n for n in fitting]
+            fitting = [folder / entry for entry in ending if fnmatchcase(entry, first)]
+            files += sorted(folder.glob(name)) if names is None else fitting
         elif names is None or first in names:
             files += sorted(folder.glob(name)) if further else [folder / name]
     return files

@@ -52,7 +52,7 @@ def _hub() -> str:
 
 @lru_cache(maxsize=256)
 def _cached_config(hub: str, folder: str) -> tuple[str, ...]:
-    """Return the config.json of a repository's main revision, or of its only one, as text."""
+    """Return the config.json of the main revision, or of the only one, as text."""
     with suppress(OSError, ValueError, RecursionError):
         for path in _snapshots(Path(hub) / folder):
             if path.stat().st_size <= MAX_COMPANION_BYTES:

@@ -81,7 +81,8 @@ class FactLine:
     With `inferred` the line does not print the fact itself; the text says why the fact follows. A
     line that states nothing is only known: it does not count among the lines without a pattern.
     `begins`: words at the start of every such line. A line with these words that no pattern with
-    them matches is cut off or damaged: unread, as half a line proves nothing.
+    them matches is cut off or damaged: unread, as half a line proves nothing. `of_any_file`: the
+    line may stand in files that are no logs, such as a script, so it does not identify the format.
     """
 
     anchor: str
@@ -93,6 +94,7 @@ class FactLine:
     read: Callable[[Mapping[str, str]], Mapping[str, str]] | None = None
     inferred: str | None = None
     begins: str | None = None
+    of_any_file: bool = False
     composed: bool = False
 
     @property
@@ -180,7 +182,8 @@ class FactBlock:
     the indentation. `end` then matches no line of the object, and braces in lines that match
     `others`, printed by other ranks in between, do not count. With `kind` the block is an event as
     well: other values from `read` are the event's fields. `infer` returns facts that the lines do
-    not print, each with its value and the reason; a fact from `read` overrides it.
+    not print, each with its value and the reason; a fact from `read` overrides it. `of_any_file`: as
+    for a FactLine.
     """
 
     start: str
@@ -190,6 +193,7 @@ class FactBlock:
     printed_by: str
     infer: Callable[[Sequence[str]], Mapping[str, tuple[str, str]]] | None = None
     kind: str | None = None
+    of_any_file: bool = False
     max_lines: int = 2000
     include_end: bool = False
     include_start: bool = False

@@ -55,6 +55,7 @@ COMMAND_LINE: Final = FactLine(
     regex=r"(?P<command>(?:\b[A-Z_]+=\S+ )*\b(?:torchrun|python[\d.]*|accelerate|deepspeed|swift"
     rf"|llamafactory-cli)\s[^'\[].*{TRAINER_OPTION}[ =].*)",
     read=_of_line,
+    of_any_file=True,
     example="+ torchrun --nnodes 2 --nproc_per_node 8 run_sft.py --model_name_or_path "
     "Qwen/Qwen3-8B --per_device_train_batch_size 4 --gradient_accumulation_steps 2 --bf16 True",
     printed_by="pytorch/pytorch/torch/distributed/run.py@v2.9.0, as a shell prints its command",

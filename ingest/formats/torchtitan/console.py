@@ -1060,6 +1060,7 @@ TORCHTITAN: Final = LogFormat(
                 anchor=anchor,
                 regex=rf"(?P<command>{COMMAND_START}.*[^\\\s])\s*$",
                 read=_command_line,
+                of_any_file=True,
                 example=example,
                 printed_by="pytorch/torchtitan/run_train.sh@b5bcd76",
                 composed=True,
@@ -1150,6 +1151,7 @@ TORCHTITAN: Final = LogFormat(
             include_start=True,
             include_end=True,
             read=_command_block,
+            of_any_file=True,
             max_lines=40,
             example=(
                 "NGPU=2 LOG_RANK=0 ./run_train.sh \\",
