@@ -19,6 +19,7 @@ from typing import Any, Final
 import yaml
 
 from ..core.errors import FactError
+from ..core.numbers import parse_size
 from ..core.paths import as_remote
 from ..core.schema import FACT_NAMES, fact_bounds
 from ..core.toml_reader import parse_toml
@@ -145,6 +146,7 @@ def without_other_runs(facts: Sequence[Fact], logged: Iterable[Fact]) -> list[Fa
     """Return facts without those of companion files that contradict the log.
 
     Of such a file only the contradictions remain: they lose against the log, and are reported.
+    Fewer GPUs than the log's data-parallel ranks are those of one machine of several.
 
     logged: facts that the log states
     """
@@ -153,9 +155,12 @@ def without_other_runs(facts: Sequence[Fact], logged: Iterable[Fact]) -> list[Fa
         if str(fact["origin"]).startswith("log"):
             said.setdefault(fact["name"], set()).add(str(fact["value"]).lower())
     wrong = {(f["origin"], f["name"]) for f in facts if _contradicts(f, said)}
-    others = {file for origin, _ in wrong if _is_of_one_run(file := _file_of(origin))}
+    too_few = {(f["origin"], f["name"]) for f in facts if _has_too_few_gpus(f, said)}
+    stated = [origin for origin, _ in wrong | too_few if origin.startswith(_ORIGIN)]
+    others = {file for origin in stated if _is_of_one_run(file := _file_of(origin))}
+    kept = [f for f in facts if (f["origin"], f["name"]) not in too_few]
     return [
-        f for f in facts if _file_of(f["origin"]) not in others or (f["origin"], f["name"]) in wrong
+        f for f in kept if _file_of(f["origin"]) not in others or (f["origin"], f["name"]) in wrong
     ]
 
 
@@ -164,6 +169,14 @@ def _contradicts(fact: Fact, logged_values: Mapping[str, Collection[str]]) -> bo
         return False
     logged = logged_values.get(fact["name"])
     return logged is not None and str(fact["value"]).lower() not in logged
+
+
+def _has_too_few_gpus(fact: Fact, logged_values: Mapping[str, Collection[str]]) -> bool:
+    """Return whether a file has fewer GPUs than the log has data-parallel ranks."""
+    if fact["name"] != "gpus" or not _file_of(fact["origin"]):
+        return False
+    ranks = (parse_size(text) for text in logged_values.get("data_parallel", ()))
+    return any(number is not None and number > float(fact["value"]) for number in ranks)
 
 
 def _is_of_one_run(path: str) -> bool:

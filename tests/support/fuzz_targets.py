@@ -380,6 +380,8 @@ def _stream_seeds() -> list[bytes]:
 BESIDE: Final = (
     *("run.log.facts.toml", "facts.toml", "config.json", "ds_config.json", "config.yaml"),
     *("job.toml", "vis_data/config.py", "wandb/run-1/files/config.yaml", "flags"),
+    *("args.json", "adapter_config.json", "wandb-metadata.json", "sft.yaml", "run_system.json"),
+    *("job.sbatch",),
 )
 
 

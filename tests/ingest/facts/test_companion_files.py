@@ -18,6 +18,7 @@ from fairmfu.ingest.facts.companion_files import (
     MAX_YAML_BYTES,
     facts_from_companions,
     shared_fact_files,
+    without_other_runs,
 )
 from fairmfu.ingest.formats.job_scripts import JOB_SCRIPTS
 from fairmfu.ingest.formats.launch_commands import options_of, world_size
@@ -235,6 +236,26 @@ def test_a_file_that_contradicts_the_log_is_another_runs(
         facts = read_log_tables(log)["facts"]
         found = set(facts.filter(pl.col("origin") == "companion:args.json")["name"])
         assert found == wanted if wanted else {"model", "gpus", "seq_len"} <= found
+
+
+@pytest.mark.parametrize("gpus", [8, 4, 2])
+def test_gpus_of_one_machine_of_several_are_none(
+    gpus: int, logs: Path, titan: Callable[..., str]
+) -> None:
+    log = logs / "run.log"
+    log.write_text(
+        "batch: local batch size 2, global batch size 8, sequence length 256, total steps 60\n"
+        + titan()
+    )
+    logged = {"name": "data_parallel", "value": "4", "origin": "log:1", "line": 1}
+    (logs / "wandb-metadata.json").write_text(json.dumps(WANDB | {"gpu_count": gpus}))
+    facts = without_other_runs(facts_from_companions(log), [logged])
+    names = {fact["name"] for fact in facts}
+    assert ("gpus" in names) is (gpus >= 4)
+    assert "accelerator" in names  # of all machines alike
+    (logs / "args.json").write_text(json.dumps(SWIFT | {"global_world_size": gpus}))
+    facts = without_other_runs(facts_from_companions(log), [logged])
+    assert ("seq_len" in {fact["name"] for fact in facts}) is (gpus == 4)
 
 
 # -- commands ------------------------------------------------------------------------------
