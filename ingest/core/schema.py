@@ -376,7 +376,7 @@ READING_CHANGES: Final[tuple[ReadingChange, ...]] = (
     ReadingChange("several runs in one log are separated by names, code blocks or clocks"),
     ReadingChange("the lines of a pipeline's engine are distinguished from others", ("deepspeed",)),
     ReadingChange(
-        "launch commands, nested model configs and ms-swift's start lines give facts",
+        "launch commands, nested model configs and start lines of more tools give facts",
         ("torchtitan", "xtuner-v1", "hf-trainer", "ms-swift", "deepspeed-chat", "deepspeed"),
     ),
 )

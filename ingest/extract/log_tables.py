@@ -35,8 +35,8 @@ from ..detect.detection import (
 )
 from ..facts import facts as given
 from ..facts.companion_files import facts_from_companions, without_other_runs
-from ..facts.model_cache import facts_from_model_cache
 from ..formats.launch_view import Fact
+from ..formats.registry import CACHED_MODEL
 from ..formats.spec import ENGINE_PRECEDENCE, LogFormat
 from ..launches import outcomes
 from ..launches.event_rows import EventRows
@@ -412,7 +412,7 @@ def _log(
         steps.append((run_id, launch.rows))
         events.append((run_id, launch.events))
         known = [*launch.stated, *without_other_runs(facts, launch.stated)]
-        all_facts = [*known, *facts_from_model_cache(known), *inferred]
+        all_facts = [*known, *CACHED_MODEL(known), *inferred]
         rows["facts"] += [
             {"run_id": run_id, "sequence": sequence, **fact}
             for sequence, fact in enumerate(all_facts)

@@ -10,6 +10,7 @@ from .deepspeed.engine import DEEPSPEED, DEEPSPEED_TIMERS, PROFILE_FILE
 from .deepspeed.monitor import DEEPSPEED_CSV, DEEPSPEED_TENSORBOARD, STEPLESS_OUTPUTS
 from .hugging_face.llamafactory import LLAMAFACTORY
 from .hugging_face.mlperf import MLPERF, SYSTEM_FILES
+from .hugging_face.model_cache import facts_from_model_cache
 from .hugging_face.model_config import MODEL_CONFIG
 from .hugging_face.ms_swift import MS_SWIFT
 from .hugging_face.node_dicts import STEPLESS_DICTS
@@ -87,6 +88,10 @@ COMPANION_FILES: Final[tuple[CompanionFile, ...]] = (
     *WANDB_FILES,
 )
 """Files that state facts for logs in the same folder; the last one wins."""
+
+
+CACHED_MODEL: Final = facts_from_model_cache
+"""Returns the config of a model that facts only name, from a cache of this machine."""
 
 
 RANK_TAGS: Final = (*(f.rank_tag for f in BUILT_IN_FORMATS if f.rank_tag), PLATFORM_RANK_TAG)

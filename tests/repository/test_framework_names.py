@@ -39,7 +39,10 @@ ALLOWED_TEXTS: Final[dict[str, str]] = {
     "xtuner, torchtitan, deepspeed, transformers without it, megatron-lm, or megatron: "
     "Megatron-LM or a fork of it": "a column's values",
     "torchtitan": "format in READING_CHANGES, which metrics ask and stores count",
-    "deepspeed": "format in READING_CHANGES, which metrics ask and stores count",
+    **dict.fromkeys(
+        ("deepspeed", "deepspeed-chat", "hf-trainer", "ms-swift", "xtuner-v1"),
+        "format in READING_CHANGES, which metrics ask and stores count",
+    ),
 }
 """Texts of ingest.core.schema, which stands below formats/, and why each may stay there."""
 SCHEMA: Final = Path("ingest/core/schema.py")

@@ -16,8 +16,9 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
-from ..formats.launch_view import Fact
-from .facts import MAX_COMPANION_BYTES
+from ..launch_view import Fact
+
+MAX_CONFIG_BYTES: Final = 4 * 1024 * 1024
 
 REPOSITORY: Final = re.compile(r"(?P<owner>\w[\w.-]{0,95})/(?P<name>\w[\w.-]{0,95})")
 """Name of a model on Hugging Face; a longer path is a folder."""
@@ -55,7 +56,7 @@ def _cached_config(hub: str, folder: str) -> tuple[str, ...]:
     """Return the config.json of the main revision, or of the only one, as text."""
     with suppress(OSError, ValueError, RecursionError):
         for path in _snapshots(Path(hub) / folder):
-            if path.stat().st_size <= MAX_COMPANION_BYTES:
+            if path.stat().st_size <= MAX_CONFIG_BYTES:
                 values = json.loads(path.read_text(encoding="utf-8"))
                 if isinstance(values, dict) and "model_type" in values:
                     return (json.dumps(values),)

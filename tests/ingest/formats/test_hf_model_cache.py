@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from fairmfu.ingest.extract.log_tables import read_log_tables
-from fairmfu.ingest.facts.model_cache import facts_from_model_cache
+from fairmfu.ingest.formats.hugging_face.model_cache import facts_from_model_cache
 
 CONFIG = {"model_type": "llama", "hidden_size": 64}
 
