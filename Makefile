@@ -15,7 +15,7 @@ ifndef IS_INSTALLED
 endif
 
 .PHONY: demo check test lint types tests test-ray some-ray seconds golden corpus coverage changes audit evidence thorough verify \
-	metamorphic slowdowns watches year kills browser screenshots clean gate fuzz fuzz-facts mutants prose bench bench-ingest bench-start \
+	metamorphic slowdowns watches effects year kills browser screenshots clean gate fuzz fuzz-facts mutants prose bench bench-ingest bench-start \
 	bench-chart \
 	bench-summary bench-scalars bench-nightly bench-engines bench-report reference
 
@@ -93,6 +93,10 @@ coverage: $(VENV)/tested
 # False alarms of steady series and delays of planted changes: the tables of docs/statistics.md.
 changes: $(VENV)/tested
 	$(BIN)/python -m tests.tools.changes_table
+
+# How often the intervals of a knob's effect cover the truth: a table of docs/statistics.md.
+effects: $(VENV)/tested
+	$(BIN)/python -m tests.tools.effects_table
 
 # The same of the figures watched beside TGS.
 watches: $(VENV)/tested

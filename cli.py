@@ -34,11 +34,12 @@ if TYPE_CHECKING:
     from fairmfu.ingest.extract.engine_api import ReadEngine
     from fairmfu.ingest.facts.project_config import ProjectConfig
     from fairmfu.ingest.pipeline.ingest_run import Outcome
-    from fairmfu.metrics.compare.cost import Price
+    from fairmfu.metrics.compare.cost import Price, Prices
     from fairmfu.metrics.core.run_table import MetricsRow
     from fairmfu.metrics.formula.accelerators import Accelerator
     from fairmfu.metrics.pipeline.analysis import Analysis
     from fairmfu.metrics.pipeline.missing_facts import RunNeeds
+    from fairmfu.reports.comparison.comparison import Comparison
     from fairmfu.reports.nightly.night_report import Night
     from fairmfu.reports.nightly.nightly import NightlyOrder
     from fairmfu.reports.page.redaction import Redaction
@@ -328,6 +329,30 @@ def price_option(command: Command) -> Command:
     )(command)
 
 
+def prices_option(command: Command) -> Command:
+    """Add --price, one for all accelerators or one for each."""
+    return click.option(
+        "--price",
+        callback=_prices,
+        multiple=True,
+        metavar="[NAME=]AMOUNT",
+        help="Price of a GPU-hour, such as 2.50 or '2.50 EUR': adds the cost of 1 billion tokens. "
+        "Of one accelerator: H100=2.50; give it once for each.",
+    )(command)
+
+
+def _prices(
+    _context: click.Context, _parameter: click.Parameter, texts: tuple[str, ...]
+) -> Prices | None:
+    from fairmfu.metrics.compare.cost import prices
+    from fairmfu.metrics.compare.messages import NOT_A_PRICE, PriceError
+
+    try:
+        return prices(texts)
+    except PriceError as error:
+        raise NOT_A_PRICE.made(click.BadParameter, text=", ".join(texts)) from error
+
+
 def _price(_context: click.Context, _parameter: click.Parameter, text: str | None) -> Price | None:
     from fairmfu.metrics.compare.cost import price
     from fairmfu.metrics.compare.messages import NOT_A_PRICE, PriceError
@@ -348,6 +373,39 @@ def _allowed(
     if text is not None and share is None:
         raise messages.NOT_A_FRACTION(option="--fail-below")
     return share
+
+
+def _fact_of_study(
+    _context: click.Context, _parameter: click.Parameter, text: str | None
+) -> str | None:
+    """Return the fact of which `compare` shows the effect."""
+    from fairmfu.metrics.compare.studies import FACTS
+
+    return None if text is None else _fact_among(text, FACTS)
+
+
+def _facts_of_matrix(
+    _context: click.Context, _parameter: click.Parameter, pair: tuple[str, str] | None
+) -> tuple[str, str] | None:
+    """Return the facts of the rows and of the columns of a matrix."""
+    from fairmfu.reports.comparison.matrix import MATRIX_FACTS
+
+    if pair is None:
+        return None
+    return _fact_among(pair[0], MATRIX_FACTS), _fact_among(pair[1], MATRIX_FACTS)
+
+
+def _fact_among(text: str, facts: Sequence[str]) -> str:
+    from difflib import get_close_matches
+
+    from fairmfu.metrics.compare.studies import ASKED_AS
+
+    named = text.strip().lower().replace("-", "_")
+    if named in facts or named in ASKED_AS:
+        return ASKED_AS.get(named, named)
+    known = [*facts, *ASKED_AS]
+    near = get_close_matches(named, known, n=3, cutoff=0.4) or known
+    raise messages.NO_FACT_OF_STUDY(name=text, known=", ".join(near))
 
 
 GC_THRESHOLDS: Final = (50_000, 20, 100)
@@ -741,6 +799,37 @@ def runs(store: Path, output: str) -> None:
     _end(metrics_rows(metrics))
 
 
+def _echo_comparison(
+    comparison: Comparison, output: str, allowed: float | None, *, brief: bool
+) -> None:
+    """Print a comparison; brief: sentences alone."""
+    from fairmfu.reports.text.tabular import render_frame, wrapped
+
+    if output in ("json", "csv"):
+        click.echo(
+            render_frame(comparison.effects if comparison.asked else comparison.table, output)
+        )
+        return
+    if output == "markdown":
+        click.echo(comparison.markdown(allowed))
+    elif brief:
+        click.echo("\n\n".join(wrapped(_runnable(sentence)) for sentence in comparison.brief))
+        click.echo(_runnable(f"\n{LONG_COMPARISON}"))
+    else:
+        for sentence in comparison.sentences:
+            click.echo(wrapped(_runnable(sentence)))
+        click.echo(f"\n{comparison.text(output)}")
+    if not comparison.asked and not brief:
+        _echo_doubts([row | {"name": row["label"]} for row in comparison.rows], missing=False)
+
+
+LONG_COMPARISON: Final = (
+    "Every table: fairmfu compare --full\n"
+    "One fact: fairmfu compare --by precision\n"
+    "What would rank more runs: fairmfu missing"
+)
+
+
 @main.command()
 @runs_argument
 @click.option(
@@ -751,23 +840,52 @@ def runs(store: Path, output: str) -> None:
     help="For two runs, base and head: exit with 3 if head is slower by more than this share, "
     "such as 2%, over its whole 95 % interval; with 6 if the interval does not decide.",
 )
-@price_option
+@click.option(
+    "--by",
+    callback=_fact_of_study,
+    metavar="FACT",
+    help="Show the effect of one fact, such as precision, recompute or gpus.",
+)
+@click.option("--baseline", metavar="RUN", help="The run that the others are compared with.")
+@click.option(
+    "--matrix",
+    nargs=2,
+    callback=_facts_of_matrix,
+    metavar="ROWS COLUMNS",
+    help="Show a table of one fact by another, such as framework precision.",
+)
+@click.option("--full", is_flag=True, help="Show every table, also of hundreds of runs.")
+@prices_option
 @store_option
 @format_option
-def compare(
-    names: tuple[str, ...], allowed: float | None, price: Price | None, store: Path, output: str
+def compare(  # noqa: PLR0913, PLR0917 - each is an argument of the command
+    names: tuple[str, ...],
+    allowed: float | None,
+    by: str | None,
+    baseline: str | None,
+    matrix: tuple[str, str] | None,
+    price: Prices | None,
+    store: Path,
+    output: str,
+    *,
+    full: bool,
 ) -> None:
     r"""Show which run is faster, by how much, and why logs disagree.
 
     \b
     Examples:
       fairmfu compare titan-8b xtuner-8b --price "2.50 EUR"
+      fairmfu compare 'titan-*' --by precision
       fairmfu compare base head --fail-below 2% --format markdown
 
     RUN is a run id, a run's name or the path of its log; without RUN, all runs are compared. Runs
     are ranked within groups of like-for-like runs. For other runs, the differences are listed and
     no winner is named. The Markdown of two named runs shows the change from the first to the
     second.
+
+    Runs of one model and framework that differ in facts are a study: the effect of a knob such as
+    precision, scaling over GPUs, accelerators, or repeats. It shows each setting against a
+    baseline, also where no winner can be named.
 
     \b
     Exit codes with --fail-below:
@@ -777,25 +895,20 @@ def compare(
       6  not decided: the interval contains the share, or the two are not ranked
     """
     from fairmfu.reports import compare as side_by_side
-    from fairmfu.reports.text.tabular import render_frame, wrapped
 
-    found = side_by_side(_analysis(_open(store)), *names, price=price)
+    found = side_by_side(_analysis(_open(store)), *names, price=price, by=by, baseline=baseline)
+    if (by or baseline) and not found.studies:
+        raise messages.NO_STUDY(by=by or "that baseline")
+    if matrix is not None:
+        click.echo(found.matrix(*matrix, output))
+        return
     if len(names) > 1 and found.ranked.height == 1:
         click.echo("All names are of the same run. Give two runs to compare.", err=True)
     result = None if allowed is None else found.gate(allowed)
     if allowed is not None and result is None:
         many = f"The names given have {found.ranked.height:,}." if names else "No name is given."
         raise messages.GATE_NEEDS_TWO(given=many)
-    if output in ("json", "csv"):
-        click.echo(render_frame(found.table, output))
-    elif output == "markdown":
-        click.echo(found.markdown(allowed))
-    else:
-        for sentence in found.sentences:
-            click.echo(wrapped(_runnable(sentence)))
-        click.echo(f"\n{found.text(output)}")
-    if output not in ("json", "csv"):
-        _echo_doubts([row | {"name": row["label"]} for row in found.rows], missing=False)
+    _echo_comparison(found, output, allowed, brief=found.is_long and not full and not names)
     if result is not None:
         _say(f"{result.sentence} Exit code {result.code}.")
     _end(found.rows, result.code if result is not None else 0)
@@ -818,11 +931,11 @@ def explain(run: str, store: Path, output: Literal["table", "json"], *, propose:
       fairmfu explain titan-8b
       fairmfu explain titan-8b --propose
 
-    First the diagnosis: outcome, speeds, and what cost most time. Then missing facts with the
-    command that gives them, the speeds, the phases of a step, the slowest steps, late ranks and
-    the wall time. Then the formula with the run's numbers, and the logged figures: whether the
-    framework's own formula reproduces them, and the factors that lead from the logged figure to
-    ours.
+    First the diagnosis: outcome, rate, what cost most time, and the logged figure beside ours.
+    Then doubts, missing facts with the command that gives them, the speeds, the phases of a
+    step, the slowest steps, late ranks and the wall time. Then the formula with the run's
+    numbers, and the logged figures: whether the framework's own formula reproduces them, and the
+    factors that lead from the logged figure to ours.
     """
     from fairmfu.metrics.core.run_messages import FAULT
     from fairmfu.reports import explain as describe
@@ -1621,10 +1734,14 @@ def facts(output: str) -> None:
 @format_option
 def models(output: str) -> None:
     """List the known models, with their parameters."""
-    from fairmfu.reports.text.summary import MODEL_COLUMNS, model_table
+    from fairmfu.reports.text.summary import (
+        DROPPABLE_MODEL_COLUMNS,
+        MODEL_COLUMNS,
+        model_table,
+    )
     from fairmfu.reports.text.tabular import render_frame
 
-    click.echo(render_frame(model_table(), output, MODEL_COLUMNS))
+    click.echo(render_frame(model_table(), output, MODEL_COLUMNS, DROPPABLE_MODEL_COLUMNS))
 
 
 @main.command()
@@ -1821,13 +1938,14 @@ def _of_option(name: str, error: click.BadParameter) -> click.BadParameter:
 
 
 def _echo_night(night: Night) -> None:
-    from fairmfu.reports.nightly.headline import headline
+    from fairmfu.reports.nightly.headline import failure_lines, headline
     from fairmfu.reports.nightly.night_report import build_digest
     from fairmfu.reports.text.tabular import printable, wrapped
 
-    said = headline(build_digest(night))
+    digest = build_digest(night)
+    said = headline(digest)
     click.echo(wrapped(printable(said.says)))
-    for note in (*said.notes, *night.notes):
+    for note in (*failure_lines(digest), *said.notes, *night.notes):
         click.echo(wrapped(printable(note)))
 
 

@@ -21,11 +21,11 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from fairmfu.reports.charts.run_series import per_step
+    from fairmfu.reports.comparison.comparison import compare
     from fairmfu.reports.page.chart_export import draw
     from fairmfu.reports.page.output_files import save_report
     from fairmfu.reports.page.report_data import report
     from fairmfu.reports.store.metrics_store import current_metrics, query
-    from fairmfu.reports.text.comparison import compare
     from fairmfu.reports.text.summary import explain
 else:
     from fairmfu.ingest.core.lazy_exports import on_demand
@@ -33,7 +33,7 @@ else:
     __getattr__ = on_demand(
         __name__,
         {
-            "compare": ".text.comparison",
+            "compare": ".comparison.comparison",
             "current_metrics": ".store.metrics_store",
             "draw": ".page.chart_export",
             "explain": ".text.summary",

@@ -303,6 +303,15 @@ STEP_COLUMNS: Final[dict[str, Column]] = {
         FLOAT, "tokens", "non-padding, since the process started, over all ranks"
     ),
     "attention_ratio": Column(FLOAT, "", "sum of n_i^2 over documents / sum of pack^2"),
+    "image_tokens": Column(
+        FLOAT,
+        "tokens",
+        "of the images of this step on this rank: patches where images keep their size, tokens of "
+        "the language model where they are cut into tiles of one size",
+    ),
+    "image_attention_ratio": Column(
+        FLOAT, "", "sum of n_i^2 over images / sum over packs of their images' tokens, squared"
+    ),
     "loss": Column(FLOAT, "", "as printed"),
     "grad_norm": Column(FLOAT, "", "as printed"),
     "learning_rate": Column(FLOAT, "", "of the first parameter group"),
@@ -350,7 +359,7 @@ LATER_COLUMNS: Final[Mapping[str, tuple[str, ...]]] = {
     "runs": ("quirks", "engine_below", "times_elsewhere", "phase_timers"),
     "sources": ("reading", "forced", *READING_COSTS),
     "facts": ("text",),
-    "steps": ("consumed_non_padding",),
+    "steps": ("consumed_non_padding", "image_tokens", "image_attention_ratio"),
 }
 """Columns added to this schema later. Older files lack them and read as null."""
 
@@ -375,6 +384,10 @@ READING_CHANGES: Final[tuple[ReadingChange, ...]] = (
     ReadingChange("`mfu: N/A` and more lines of quantisation are read", ("torchtitan",)),
     ReadingChange("several runs in one log are separated by names, code blocks or clocks"),
     ReadingChange("the lines of a pipeline's engine are distinguished from others", ("deepspeed",)),
+    ReadingChange(
+        "image tokens, frozen parts and models with a vision tower are read",
+        ("xtuner-v1",),
+    ),
     ReadingChange(
         "launch commands, nested model configs and start lines of more tools give facts",
         ("torchtitan", "xtuner-v1", "hf-trainer", "ms-swift", "deepspeed-chat", "deepspeed"),
@@ -542,6 +555,15 @@ FACT_NAMES: Final[dict[str, FactName]] = {
         ("none", "full", "selective_attention", "selective"),
     ),
     "trainable": FactName("text", "", "what is trained", ("full", "lora", "frozen")),
+    "frozen_parts": FactName(
+        "text",
+        "",
+        "parts of a model with a vision tower that are not trained: vision, projector or language, "
+        "separated by commas; or none",
+    ),
+    "videos": FactName(
+        "bool", "", "images of a vision tower are videos, whose frames do not attend to each other"
+    ),
     "lora_rank": FactName("int", "", "rank r of the adapters"),
     "lora_targets": FactName("text", "", "all-linear, every-linear (and lm_head), or names"),
     "pipelined": FactName(
@@ -647,6 +669,8 @@ STEP_BOUNDS: Final[Mapping[str, Bounds]] = {
     "consumed_tokens": Bounds(0, 1e18, 1e-3),
     "consumed_non_padding": Bounds(0, 1e18, 1e-3),
     "attention_ratio": Bounds(0, 1e3, 1e-12),
+    "image_tokens": Bounds(0, 1e12, 1e-3),
+    "image_attention_ratio": Bounds(0, 1e3, 1e-12),
     "loss": Bounds(-MAX_FLOAT32, MAX_FLOAT32, 1e-45),
     "grad_norm": Bounds(-MAX_FLOAT32, MAX_FLOAT32, 1e-45),
     "learning_rate": Bounds(-1e6, 1e6, 1e-45),

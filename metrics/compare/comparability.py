@@ -268,16 +268,21 @@ def _near(flops: float | None, other_flops: float | None) -> bool:
 
 def _keyed(row: MetricsRow) -> ComparisonRow:
     """Return a row with its token basis, our TFLOP/s and obstacles to any ranking."""
-    said = {name: _plain(value_of(row, name)) for name in VARIABLE_COLUMNS}
-    basis = row["token_basis"]
+    said = {name: plain_value(value_of(row, name)) for name in VARIABLE_COLUMNS}
     tgs, flops = row["tgs"], row["flops_per_token"]
     keyed = cast(ComparisonRow, {**row, **said})
     keyed["no_interval"] = row.get("no_interval")
-    keyed["token_group"] = "packed" if basis == "non_padding" else basis
+    keyed["token_group"] = token_group(row)
     keyed["tflops"] = tgs * flops / 1e12 if tgs is not None and flops is not None else None
     keyed = cast(ComparisonRow, keyed | _ranked_rate(row))
     keyed["not_ranked"] = _obstacles(keyed)
     return keyed
+
+
+def token_group(row: MetricsRow) -> str | None:
+    """Return the token basis, with non-padding tokens counted as packed."""
+    basis = row["token_basis"]
+    return "packed" if basis == "non_padding" else basis
 
 
 def _ranked_rate(row: MetricsRow) -> ComparisonColumns:
@@ -303,7 +308,7 @@ def _no_tgs(row: MetricsRow) -> str:
     return f"no TGS: {explain_missing_rate(row)[0]}"
 
 
-def _plain(value: object) -> object:
+def plain_value(value: object) -> object:
     """Return yes or no for any spelling of true or false, else the value."""
     folded = str(value).lower()
     return BOOL_WORDS.get(folded, value)
@@ -325,7 +330,8 @@ def _obstacles(row: ComparisonRow) -> list[str]:
     if unknown:
         reasons.append(f"unknown: {', '.join(unknown)}")
     elif row["flops_per_token"] is None:
-        reasons.append(f"unknown FLOPs per token: {', '.join(row['missing'])}")
+        lacking = ", ".join(row["missing"]) or "those of the vision tower"
+        reasons.append(f"unknown FLOPs per token: {lacking}")
     reasons += doubts
     if row["implied"] is not None:
         reasons.append(f"impossible: MFU would be {row['implied']:.0%}")
@@ -338,7 +344,7 @@ def _obstacles(row: ComparisonRow) -> list[str]:
 def rank_runs(
     metrics: pl.DataFrame,
     windows: pl.DataFrame | None = None,
-    price: cost.Price | None = None,
+    price: cost.Price | cost.Prices | None = None,
 ) -> pl.DataFrame:
     """Return groups of like-for-like runs, fastest first; unranked runs come last.
 
@@ -366,7 +372,10 @@ def rank_runs(
     """
     rows = [_keyed(row) for row in metrics_rows(metrics)]
     first = repeated_runs.first_launches(rows)
-    rows = [_with_costs(row, price) | {"chain": first[row["run_id"]]} for row in rows]
+    prices = price if isinstance(price, cost.Prices) else cost.Prices(price)
+    rows = [
+        _with_costs(row, prices.of(row["device"])) | {"chain": first[row["run_id"]]} for row in rows
+    ]
     groups = _groups(row for row in rows if not row["not_ranked"])
     groups = [group for group in groups if _stays_together(group, groups, windows)]
     apart = sorted((r for r in rows if r["not_ranked"]), key=lambda row: str(row["name"]))
@@ -642,7 +651,7 @@ def format_value(value: object) -> str:
 
 
 def _whole(value: object) -> str:
-    value = _plain(value)
+    value = plain_value(value)
     if isinstance(value, float):
         return f"{value:.5g}"
     return f"{value:,}" if isinstance(value, int) else str(value)

@@ -15,7 +15,7 @@ from string import ascii_uppercase
 from typing import Final
 
 from ..core import intervals
-from ..core.intervals import Estimate
+from ..core.intervals import Estimate, RepeatedRates
 from ..core.run_table import MetricsRow, not_null
 from ..runs.resume_chains import launch_chain
 from .comparison_row import ComparisonRow
@@ -34,6 +34,7 @@ class ComparisonSide:
     repeats: starts of the setup; launches that continue one another are one start
     rate: in `unit`, of several runs the geometric mean
     estimate: `rate` with its interval; None if there is none, and `no_interval_reason` says why
+    starts: rates of the starts, if there are repeats enough for an interval between runs
     """
 
     rows: tuple[ComparisonRow, ...]
@@ -41,6 +42,7 @@ class ComparisonSide:
     rate: float
     estimate: Estimate | None
     no_interval_reason: str | None
+    starts: RepeatedRates | None = None
 
     @property
     def unit(self) -> str | None:
@@ -97,7 +99,10 @@ def speed_ratio(side: ComparisonSide, baseline: ComparisonSide) -> SpeedRatio:
             if side.estimate is None
             else baseline.no_interval_reason,
         )
-    between = intervals.estimate_ratio(side.estimate, baseline.estimate)
+    if side.starts is not None and baseline.starts is not None:
+        between = intervals.ratio_of_repeats(side.starts, baseline.starts)
+    else:
+        between = intervals.estimate_ratio(side.estimate, baseline.estimate)
     smallest = intervals.smallest_difference(side.estimate, baseline.estimate)
     return SpeedRatio(times, between.low, between.high, smallest)
 
@@ -143,10 +148,10 @@ def _of_setup(rows: Sequence[ComparisonRow]) -> list[ComparisonSide]:
         return [_alone(row, len(starts)) for row in rows]
     rates = [exp(fsum(of) / len(of)) for of in starts.values()]
     mean = geometric_mean(rates)
-    between = intervals.mean_over_runs(
-        rates, [own for row in rows if (own := _own(row)) is not None]
-    )
-    return [ComparisonSide(tuple(rows), len(starts), mean, between, None)]
+    own = tuple(own for row in rows if (own := _own(row)) is not None)
+    between = intervals.mean_over_runs(rates, own)
+    repeated = RepeatedRates(tuple(rates), own)
+    return [ComparisonSide(tuple(rows), len(starts), mean, between, None, repeated)]
 
 
 def _alone(row: ComparisonRow, repeats: int) -> ComparisonSide:

@@ -355,6 +355,38 @@ def mean_over_runs(
         * float(logs.std(ddof=1))
         / sqrt(len(rates))
     )
-    least = sum(max(one.lower_log_distance, one.upper_log_distance) ** 2 for one in run_estimates)
-    half = max(half, sqrt(least) / len(run_estimates) if run_estimates else 0.0)
+    half = max(half, _least_half_width(run_estimates))
+    return Estimate(exp(middle), exp(middle - half), exp(middle + half))
+
+
+def _least_half_width(run_estimates: Sequence[Estimate]) -> float:
+    """Return the half-width, on the log scale, of a mean of runs with these intervals."""
+    wide = (max(one.lower_log_distance, one.upper_log_distance) for one in run_estimates)
+    return sqrt(sum(width**2 for width in wide)) / len(run_estimates) if run_estimates else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class RepeatedRates:
+    """Rates of repeated runs, and the intervals of the single runs."""
+
+    rates: tuple[float, ...]
+    run_estimates: tuple[Estimate, ...] = ()
+
+
+def ratio_of_repeats(numerator: RepeatedRates, denominator: RepeatedRates) -> Estimate:
+    """Return the ratio of two geometric means of repeated runs, with its interval.
+
+    Welch's t on the log scale, with the degrees of freedom of Satterthwaite. The intervals of the
+    single runs set the least width, as in `mean_over_runs`. Both need MIN_REPEATS runs.
+    """
+    logs = [np.log(np.asarray(side.rates, np.float64)) for side in (numerator, denominator)]
+    middle = float(logs[0].mean() - logs[1].mean())
+    errors = [float(one.var(ddof=1)) / len(one) for one in logs]
+    parts = [error**2 / (len(one) - 1) for error, one in zip(errors, logs, strict=True)]
+    half = 0.0
+    if sum(parts):
+        freedom = sum(errors) ** 2 / sum(parts)
+        half = quantiles.student_t_quantile(freedom, UPPER_PROBABILITY) * sqrt(sum(errors))
+    least = hypot(*(_least_half_width(side.run_estimates) for side in (numerator, denominator)))
+    half = max(half, least)
     return Estimate(exp(middle), exp(middle - half), exp(middle + half))

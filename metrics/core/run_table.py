@@ -136,6 +136,24 @@ class SlowRanks(TypedDict):
     share: float
 
 
+class ImageCounts(TypedDict):
+    """Sums over the images of a run, per token of the language model.
+
+    tokens: image tokens, in the log's unit. squares_low, squares_high: bounds of the sum of squared
+    image tokens, null if the log has no ratio. squares_packed: another upper bound, after a
+    multiplication by the image tokens that become one token of the language model. multiple:
+    greatest common divisor of the steps' image tokens, 0 if unknown. contradictions: steps whose
+    figures contradict each other.
+    """
+
+    tokens: float
+    squares_low: float | None
+    squares_high: float | None
+    squares_packed: float | None
+    multiple: int
+    contradictions: int
+
+
 class LossAtCount(TypedDict):
     """Median loss of the lines before a fixed count.
 
@@ -236,6 +254,7 @@ class UtilizationColumns(TypedDict):
     """MFU and HFU of a run, with their FLOPs and peaks."""
 
     mfu: float | None
+    mfu_language_model: float | None
     mfu_full_attention: float | None
     mfu_conservative: float | None
     mfu_bf16: float | None
@@ -287,6 +306,7 @@ class CourseColumns(TypedDict):
 
     tokens_per_gpu_step: float | None
     attention_ratio: float | None
+    image_counts: ImageCounts | None
     sequence_length: float | None
     formula: str
     logged_tgs: float | None

@@ -12,6 +12,9 @@ token hw + 1; m patches per side become one token of the language model):
 So the attention of several images is the sum of P_i², not (sum P)². With images of different
 sizes, F differs from step to step: `per_token` divides by the tokens of the same step.
 
+A log without grids is enough if it has two sums over the images: sum P_i and sum P_i²
+(`counts_of_logged_images`), because F depends on the images only through `PatchCounts`.
+
 Backward as in metrics/formula/flops.py. The factor of each part depends on the trained weights in
 the part and upstream: `TrainedParts`. A trained patch embedding counts the gradient of the pixels
 as well, like every trained weight in this formula. Training set-ups skip this gradient: below
@@ -43,16 +46,23 @@ from .model_shapes import (
     Config,
     FeedForward,
     Weight,
+    find_config,
+    find_model,
     targeted_weights,
     text_config,
 )
 
 __all__ = [
     "Grid",
+    "PatchCounts",
     "Projector",
     "TrainedParts",
     "VisionTower",
+    "counted_operators",
+    "counts_of_logged_images",
+    "find_tower",
     "from_hugging_face",
+    "image_unit",
     "per_token",
     "tower_operators",
 ]
@@ -242,18 +252,100 @@ def tower_operators(
 
     Raises ShapeError for a grid that the tower does not accept, and for unknown LoRA targets.
     """
-    parts = trained_parts or TrainedParts()
     frames = [(h, w) for t, h, w in map(tower._checked, grids) for _ in range(t)]  # noqa: SLF001
+    patches = sum(h * w for h, w in frames)
+    counts = PatchCounts(
+        patches=patches,
+        positions=patches + len(frames) * tower.class_token,
+        pairs=_pairs(tower, frames),
+    )
+    return counted_operators(tower, counts, trained_parts=trained_parts)
+
+
+@dataclass(frozen=True, slots=True)
+class PatchCounts:
+    """Sums over a set of images that fix the FLOPs of a tower.
+
+    patches: patches of all frames; positions: the same with class tokens; pairs: query-key pairs
+        of all layers
+    """
+
+    patches: float
+    positions: float
+    pairs: float
+
+
+def counted_operators(
+    tower: VisionTower, counts: PatchCounts, *, trained_parts: TrainedParts | None = None
+) -> tuple[Operator, ...]:
+    """Return the operators of tower and projector from sums over images [FLOP].
+
+    Raises ShapeError for unknown LoRA targets.
+    """
+    parts = trained_parts or TrainedParts()
     inside, after = parts.trainable_of("tower"), parts.trainable_of("projector")
     stem = Trainable(kind="upstream") if inside.kind == "lora" else inside
-    body = [make_operator(*_patch_embedding(tower, frames), stem)]
-    body += [make_operator(*term, inside) for term in _layer_terms(tower, frames)]
+    body = [make_operator(*_patch_embedding(tower, counts), stem)]
+    body += [make_operator(*term, inside) for term in _layer_terms(tower, counts)]
     if inside.kind == "lora":
         weights = targeted_weights(tower.weights(), inside.lora_targets, tower.name)
-        adapters = adapter_flops(weights, inside) * _tokens(tower, frames)
+        adapters = adapter_flops(weights, inside) * counts.positions
         body.append(make_operator("vision lora adapters", tower.depth, adapters, Trainable()))
-    head = [make_operator(*term, after) for term in _projector_terms(tower, frames)]
+    head = [make_operator(*term, after) for term in _projector_terms(tower, counts)]
     return (*body, *head)
+
+
+def image_unit(tower: VisionTower) -> int:
+    """Return the logged image tokens that become one token of the language model.
+
+    XTuner v1 logs patches for towers that keep an image's size (merge² of them become one token),
+    and tokens of the language model for towers that see tiles of one size.
+    """
+    return tower.merge**2 if tower.grid is None else 1
+
+
+def counts_of_logged_images(
+    tower: VisionTower, image_tokens: float, squares: tuple[float, float]
+) -> tuple[PatchCounts, PatchCounts]:
+    """Return the least and the most work of images of which a log has two sums.
+
+    XTuner v1 logs N = sum n_i over the images of a step, and a ratio from which Q = sum n_i²
+    follows (metrics.throughput.image_counts). See `image_unit` for the unit of n.
+
+    Tiles: every tile has g² patches and (g/m)² tokens, so N (m/g)² tiles, N m² patches, and
+    (g² + c)² pairs per tile and layer, with c class tokens: exact, without Q.
+
+    Patches: an image of n_i patches has n_i² pairs in a full layer, so Q pairs, known as well as Q.
+    In a layer with windows of w x w patches, a patch sees the w² patches of its window; at the
+    edge fewer, but never less than the m² that are merged: m² N to w² N pairs.
+
+    Frames of a video count as one image in Q, although attention never leaves a frame. So for
+    videos, Q is an upper bound.
+
+    image_tokens: N; squares: lower and upper bound of Q, used for patches only. Both may be per
+    token of the language model.
+    """
+    if tower.grid is not None:
+        side = tower.grid[0] * tower.grid[1]
+        patches = image_tokens * tower.merge**2
+        tiles = patches / side
+        one = PatchCounts(
+            patches=patches,
+            positions=patches + tiles * tower.class_token,
+            pairs=tower.depth * tiles * (side + tower.class_token) ** 2,
+        )
+        return one, one
+    full = tower.depth if tower.window is None else tower.full_layers
+    seen = (tower.merge**2, tower.window**2) if tower.window else (0, 0)
+    least, most = (
+        PatchCounts(
+            patches=image_tokens,
+            positions=image_tokens,
+            pairs=full * of_full + (tower.depth - full) * of_window * image_tokens,
+        )
+        for of_full, of_window in zip(squares, seen, strict=True)
+    )
+    return least, most
 
 
 def per_token(ops: Iterable[Operator], tokens: int) -> tuple[Operator, ...]:
@@ -273,38 +365,28 @@ def per_token(ops: Iterable[Operator], tokens: int) -> tuple[Operator, ...]:
     )
 
 
-Frame: TypeAlias = tuple[int, int]
+def _patch_embedding(tower: VisionTower, counts: PatchCounts) -> tuple[str, int, float]:
+    flops = 2 * counts.patches * tower.patch * tower.hidden_size
+    return "vision patch embedding", 1, flops
 
 
-def _patch_embedding(tower: VisionTower, frames: Sequence[Frame]) -> tuple[str, int, float]:
-    return "vision patch embedding", 1, 2 * _patches(frames) * tower.patch * tower.hidden_size
-
-
-def _layer_terms(tower: VisionTower, frames: Sequence[Frame]) -> Iterator[tuple[str, int, float]]:
+def _layer_terms(tower: VisionTower, counts: PatchCounts) -> Iterator[tuple[str, int, float]]:
     """Yield (name, layers, forward FLOPs of all frames)."""
-    d, depth, tokens = tower.hidden_size, tower.depth, _tokens(tower, frames)
-    flops = depth * tokens * projections(d, tower.attention)
+    d, depth = tower.hidden_size, tower.depth
+    flops = depth * counts.positions * projections(d, tower.attention)
     yield "vision query/key/value/output projections", depth, flops
-    yield "vision core attention", depth, core_attention(tower.attention, _pairs(tower, frames))
-    yield "vision ffn", depth, depth * tokens * ffn(d, tower.ffn)
+    yield "vision core attention", depth, core_attention(tower.attention, counts.pairs)
+    yield "vision ffn", depth, depth * counts.positions * ffn(d, tower.ffn)
 
 
-def _projector_terms(
-    tower: VisionTower, frames: Sequence[Frame]
-) -> Iterator[tuple[str, int, float]]:
+def _projector_terms(tower: VisionTower, counts: PatchCounts) -> Iterator[tuple[str, int, float]]:
     if tower.projectors:
-        merged = _patches(frames) // tower.merge**2
+        merged = counts.patches / tower.merge**2
         weights = [w.rows * w.columns for p in tower.projectors for w in p.weights]
         yield "vision projector", len(tower.projectors), merged * 2 * sum(weights)
 
 
-def _patches(frames: Sequence[Frame]) -> int:
-    return sum(h * w for h, w in frames)
-
-
-def _tokens(tower: VisionTower, frames: Sequence[Frame]) -> int:
-    """Return the number of positions inside the tower: patches, and class tokens."""
-    return _patches(frames) + len(frames) * tower.class_token
+Frame: TypeAlias = tuple[int, int]
 
 
 def _pairs(tower: VisionTower, frames: Sequence[Frame]) -> int:
@@ -323,6 +405,22 @@ def _squares(side: int, window: int) -> int:
 
 
 # --- Hugging Face config.json ---------------------------------------------------------------
+
+
+def find_tower(name: str) -> VisionTower | None:
+    """Return the tower of a model known by name; None for a model of text.
+
+    Raises UnknownModelError.
+    """
+    config = find_config(name)
+    if "vision_config" not in config:
+        return None
+    tower = from_hugging_face(config)
+    return (
+        None
+        if tower is None
+        else replace(tower, name=f"the vision tower of {find_model(name).name}")
+    )
 
 
 def from_hugging_face(config: Mapping[str, object]) -> VisionTower | None:

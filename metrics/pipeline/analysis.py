@@ -191,7 +191,7 @@ class Analysis:
             if label in tables:
                 continue
             run = formula_inputs(self.facts(row["run_id"]), row, UtilizationResult())
-            if run is None:
+            if run is None or run.tower is not None:  # no other tool's formula has a tower
                 continue
             recompute: Literal["none", "full"] = "full" if row["recompute"] == "full" else "none"
             rows = compare_other_formulas(run.shape, run.seq_len, recompute=recompute)

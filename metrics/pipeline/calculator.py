@@ -175,12 +175,14 @@ def ask(  # noqa: PLR0913 - inputs of the question
     """
     targets = tuple((lora_targets or "").replace(",", " ").split())
     trained = Trainable(kind=trainable, lora_rank=lora_rank, lora_targets=targets)
-    config = None if isinstance(model, str) else model
-    shape = find_model(model) if isinstance(model, str) else from_hugging_face(model)
+    if isinstance(model, str):
+        shape, tower = find_model(model), vision.find_tower(model)
+    else:
+        shape, tower = from_hugging_face(model), vision.from_hugging_face(model)
     return Question(
         shape=replace(shape, mtp_modules=mtp_modules),
         seq_len=seq_len,
-        tower=None if config is None else vision.from_hugging_face(config),
+        tower=tower,
         images=tuple(map(parse_image_size, images)),
         phase=phase,
         trainable=None if trained == Trainable() else trained,

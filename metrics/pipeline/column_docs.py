@@ -99,7 +99,12 @@ METRIC_MEANINGS: Final[dict[str, tuple[str, str]]] = {
     # utilisation
     "mfu": (
         "",
-        "tgs x F / P as a fraction; exact attention, each operator with the peak of its precision",
+        "tgs x F / P as a fraction; exact attention, each operator with the peak of its precision; "
+        "a vision tower counts",
+    ),
+    "mfu_language_model": (
+        "",
+        "mfu without the vision tower; null for models without one",
     ),
     "mfu_full_attention": ("", "mfu as if every token attended to the whole sequence"),
     "mfu_conservative": (
@@ -176,6 +181,11 @@ METRIC_MEANINGS: Final[dict[str, tuple[str, str]]] = {
     "token_counts": ("", "compared token counts, as text"),
     "tokens_per_gpu_step": ("tokens", "tokens of one step on one GPU, mean of the steady windows"),
     "attention_ratio": ("", "sum of n_i^2 over documents / sum of pack^2, mean over tokens"),
+    "image_counts": (
+        "",
+        "logged image tokens and bounds of the sum of their squares, per token: tokens, "
+        "squares_low, squares_high, squares_packed, multiple, contradictions",
+    ),
     "sequence_length": ("tokens", "logged length of a sample, mean over tokens"),
     "formula": ("", "version of the formula of this row"),
     # what the log says of its own speed

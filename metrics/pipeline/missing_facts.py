@@ -18,7 +18,14 @@ import polars as pl
 
 from ..core.run_table import MetricsRow, metrics_rows
 from ..formula.accelerators import Accelerator
-from ..utilization.messages import OTHER_OBJECTIVE, TOKEN_DROPPING
+from ..utilization.messages import (
+    IMAGE_FIGURES_IMPOSSIBLE,
+    IMAGE_SIZES_BOUNDED,
+    IMAGE_SIZES_UNKNOWN,
+    OTHER_OBJECTIVE,
+    TOKEN_DROPPING,
+    VIDEO_FRAMES_UNKNOWN,
+)
 from .analysis import Tables, analyse, tables_of_runs
 
 __all__ = [
@@ -76,14 +83,23 @@ _STAND_INS: Final[Mapping[str, str]] = {
     "log_interval": "1",
     "lora_rank": "16",
     "lora_targets": "all-linear",
+    "frozen_parts": "vision,projector",
     "mtp_modules": "0",
     "attended_pairs": "1",
     "recompute": "none",
 }
 """Values that only let an analysis go on to its next question."""
 
-_NO_MFU_KINDS: Final = (TOKEN_DROPPING.identifier, OTHER_OBJECTIVE.identifier)
+_NO_MFU_KINDS: Final = tuple(
+    kind.identifier for kind in (TOKEN_DROPPING, OTHER_OBJECTIVE, IMAGE_FIGURES_IMPOSSIBLE)
+)
 """Warnings of runs that no fact gives an MFU."""
+
+_BOUNDED_KINDS: Final[Mapping[str, str]] = {
+    kind.identifier: kind.when
+    for kind in (IMAGE_SIZES_UNKNOWN, IMAGE_SIZES_BOUNDED, VIDEO_FRAMES_UNKNOWN)
+}
+"""The same, with the situation: the text has bounds of the MFU, which stand-ins may have given."""
 
 _MAX_ROUNDS: Final = 6
 """Most analyses with stand-ins; each must ask for a fact that none before asked for."""
@@ -181,7 +197,9 @@ def _needs(row: MetricsRow, last: MetricsRow, names: Sequence[str]) -> RunNeeds:
     row: as stored; last: with stand-ins, whose MFU may be impossible: that is no reason
     """
     warnings = dict(zip(last["warning_kinds"] or [], last["warnings"] or [], strict=True))
-    against = next((warnings[kind] for kind in _NO_MFU_KINDS if kind in warnings), None)
+    told = {kind: warnings.get(kind) for kind in _NO_MFU_KINDS}
+    told |= {kind: when for kind, when in _BOUNDED_KINDS.items() if kind in warnings}
+    against = next(filter(None, told.values()), None)
     gain: Gain | None = None
     if names and last["tgs"] is not None:
         gain = "mfu" if against is None else "tgs" if row["tgs"] is None else None

@@ -25,6 +25,7 @@ COLUMN_GROUPS: Final = (
     ("logged_tgs", "logged_samples_per_second", "logged_tflops", "logged_mfu"),
     ("logged_at",),
     ("rank_tokens", "rank_slots", "attention_ratio"),
+    ("image_tokens", "image_attention_ratio"),
 )
 """Columns that only make sense together: a launch takes each group from sources of one format."""
 

@@ -25,6 +25,7 @@ from ..core.print_precision import MAX_UNEXPLAINED_GAP
 from ..core.run_arrays import RunArrays, median, total
 from ..core.run_course import run_course
 from ..core.run_table import (
+    ImageCounts,
     MetricsRow,
     RateBasisColumns,
     RateColumns,
@@ -37,6 +38,7 @@ from . import token_counts as counts
 from .document_pairs import document_pairs
 from .end_to_end import end_to_end, rate_of_last_line
 from .few_windows import few_windows_warning
+from .image_counts import image_counts
 from .outlier_warnings import find_spikes, late_start_warning, spike_columns, spikes_warning
 from .pauses import find_pauses
 from .resolved_facts import nonstandard_work
@@ -95,6 +97,7 @@ class LoggedRateColumns(TypedDict):
     logged_samples_running: float | None
     attention_ratio: float | None
     document_pairs: list[float] | None
+    image_counts: ImageCounts | None
     sequence_length: float | None
     throughput_missing: list[str] | None
     throughput_warnings: list[MessageRow] | None
@@ -271,6 +274,7 @@ def _step_columns(windows: RunArrays, facts: dict[str, Any]) -> dict[str, Any]:
         "token_basis": _token_basis(windows, facts),
         "attention_ratio": _weighted(windows, "attention_ratio"),
         "document_pairs": document_pairs(windows, facts),
+        "image_counts": image_counts(windows, facts),
         "sequence_length": _weighted(windows, "sequence_length"),
         "data_share": _data_share(windows),
     }

@@ -118,11 +118,11 @@ def _of_one_clock(steps: pl.DataFrame) -> pl.DataFrame:
 def fold_ranks(steps: pl.DataFrame) -> pl.DataFrame:
     """Fold the lines of all ranks into one row per run and step, sorted by both.
 
-    `rank_tokens` and `rank_slots` become the mean over the printing ranks. Times and stamps
-    (`elapsed_s`; `wall_s`, with data loading; `logged_at`) are from the rank that takes longest
-    overall. In steps missing from this rank: the longest time, the earliest stamp. The ranks may
-    not be in step, and then the slowest rank of each step would give more time than passed. Logged
-    figures are the median over the ranks.
+    `rank_tokens`, `rank_slots` and the image figures become the mean over the printing ranks. Times
+    and stamps (`elapsed_s`; `wall_s`, with data loading; `logged_at`) are from the rank that takes
+    longest overall. In steps missing from this rank: the longest time, the earliest stamp. The
+    ranks may not be in step, and then the slowest rank of each step would give more time than
+    passed. Logged figures are the median over the ranks.
 
     `rated_tokens` and `rated_samples` are tokens and samples of a step, from a line's own rate and
     time. `printing` is the number of ranks that print the step, `first_rank` and `last_rank` the
@@ -142,8 +142,12 @@ _LINE_FIGURES: Final = {
     "wall_s": pl.col("elapsed_s") + pl.col("data_s").fill_null(0.0),
     "rated_tokens": pl.col("logged_tgs") * pl.col("elapsed_s"),
     "rated_samples": pl.col("logged_samples_per_second") * pl.col("elapsed_s"),
+    "image_total": pl.col("image_tokens") ** 2,
+    "image_squares": pl.col("image_attention_ratio") * pl.col("image_tokens") ** 2,
+    "image_spread": pl.col("image_attention_ratio") * pl.col("image_tokens"),
 }
-"""Figures derived from one line: seconds with data loading, tokens and samples from its rate."""
+"""Figures derived from one line: seconds with data loading, tokens and samples from its rate, and
+products of its image figures, which no mean over ranks would give (see image_counts.py)."""
 
 
 def _fold_lines(steps: pl.DataFrame) -> pl.DataFrame:
@@ -164,6 +168,8 @@ def _fold_lines(steps: pl.DataFrame) -> pl.DataFrame:
         *of_slowest,
         pl.col("data_s").max(),
         pl.col("rank_tokens", "rank_slots", "attention_ratio").mean(),
+        pl.col("image_tokens", "image_attention_ratio").mean(),
+        pl.col("image_total", "image_squares", "image_spread").mean(),
         pl.col("samples", "sequence_length", "step_tokens").max(),
         pl.col("consumed_samples", "consumed_tokens", "consumed_non_padding").max(),
         pl.coalesce(loss.filter(loss >= 0).first(), loss.drop_nulls().first()),

@@ -14,7 +14,7 @@ from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cache
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from fairmfu.ingest.core.schema import FACT_BOUNDS
 
@@ -39,11 +39,14 @@ from ..formula.model_shapes import (
     from_megatron,
     from_torchtitan,
     other_parts,
+    vision_model_names,
     with_params_total,
 )
 from ..formula.precision import BELOW_16_BITS, DtypeOf, logged_quantization, operator_formats
+from ..formula.vision import VisionTower
 from ..throughput import resolved_facts
 from . import messages
+from .image_work import ImageWork, image_work, trained_parts
 
 SHAPE_FACTS: Final = ("model_config", "megatron_arguments", "torchtitan_arguments", "model")
 
@@ -66,6 +69,7 @@ class FormulaInputs:
         PADDED_LENGTHS_UNKNOWN or PADDING_UNKNOWN. Then `attended_pairs` (default: the pairs of one
         sequence) is the upper bound
     min_attended_pairs: lower bound of such unknown pairs, if known
+    images: work of the vision tower, if the model has one. `trainable` is of the language model
     """
 
     shape: ModelShape
@@ -74,9 +78,33 @@ class FormulaInputs:
     attended_pairs: float | None
     lengths_unknown_reason: MessageKind | None
     min_attended_pairs: float | None = None
+    images: ImageWork | None = None
+
+    @property
+    def is_work_known(self) -> bool:
+        """True if the FLOPs per token are known, those of a vision tower included."""
+        seen = self.images is None or self.images.is_known
+        return seen and self.lengths_unknown_reason is None
+
+    @property
+    def tower(self) -> VisionTower | None:
+        """Vision tower of the model, if it has one."""
+        return None if self.images is None else self.images.tower
+
+    @property
+    def params_total(self) -> int:
+        """All parameters, those of a vision tower included."""
+        return self.shape.params_total + (0 if self.tower is None else self.tower.params_total)
 
     def operators(self, convention: flops.AttentionConvention = "exact") -> tuple[Operator, ...]:
-        """Return the run's operators under one attention convention."""
+        """Return the operators under one attention convention, the tower's first."""
+        tower = () if self.images is None else self.images.operators()
+        return (*tower, *self.language_operators(convention))
+
+    def language_operators(
+        self, convention: flops.AttentionConvention = "exact"
+    ) -> tuple[Operator, ...]:
+        """Return the operators of the language model alone."""
         return flops.operators(
             self.shape,
             self.seq_len,
@@ -116,7 +144,9 @@ def formula_inputs(
 
     Some problems fill only `result.warnings`: an objective or dropped tokens outside the formula.
     """
-    shape = _shape(facts, result)
+    logged_images = _logged_images(rates)
+    model = _model(facts, result, images_logged=logged_images is not None)
+    shape = None if model is None else model.shape
     seq_len = integer_fact(facts, "seq_len")
     trainable = _trainable(facts, shape, result)
     if seq_len is None and rates.get("sequence_length") is None:
@@ -124,7 +154,7 @@ def formula_inputs(
     if (other_work := _other_work_warning(facts)) is not None:
         result.warnings.append(other_work)
         return None
-    if shape is None or "seq_len" in result.missing or trainable is None:
+    if model is None or shape is None or "seq_len" in result.missing or trainable is None:
         return None
     length = _mean_length(seq_len, rates, result)
     if length is None:
@@ -146,7 +176,47 @@ def formula_inputs(
         min_attended_pairs=None if mean is None else (mean + 1) / 2,  # all as long as the mean
     )
     bounds = rates.get("document_pairs")
-    return run if bounds is None or attended not in bounds else _between(run, *bounds)
+    if bounds is not None and attended in bounds:
+        run = _between(run, *bounds)
+    return run if logged_images is None else _seeing(run, model.tower, logged_images, facts, result)
+
+
+def _logged_images(rates: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """Return the sums over a run's images; None if its log counts no images."""
+    counts: Mapping[str, Any] | None = rates.get("image_counts")
+    return None if counts is None or counts["tokens"] is None else counts
+
+
+def _seeing(
+    run: FormulaInputs,
+    tower: VisionTower | None,
+    counts: Mapping[str, Any],
+    facts: Mapping[str, Mapping[str, Any]],
+    result: UtilizationResult,
+) -> FormulaInputs | None:
+    """Return the run with the work of its images; None with `result.missing` filled."""
+    if tower is None:
+        if not counts["tokens"]:
+            return run
+        result.missing.append("model_config" if "model_config" in facts else "model")
+        result.warnings.append(messages.IMAGES_WITHOUT_TOWER(model=run.shape.name))
+        return None
+    parts = trained_parts(run.trainable, text_fact(facts, "frozen_parts"))
+    if parts is None:
+        result.missing.append("frozen_parts")
+        result.warnings.append(messages.TRAINED_PARTS_UNKNOWN())
+        return None
+    run = replace(run, trainable=parts.trainable_of("language model"))
+    work = image_work(
+        tower,
+        parts,
+        counts,
+        language=run.language_operators(),
+        videos=bool_fact(facts, "videos"),
+    )
+    if work.contradiction is not None:
+        result.warnings.append(work.contradiction)
+    return replace(run, images=work)
 
 
 def _other_work_warning(facts: Mapping[str, Mapping[str, Any]]) -> Message | None:
@@ -192,8 +262,12 @@ def _mean_length(
 def find_shape(facts: Mapping[str, Mapping[str, Any]]) -> tuple[ModelShape | None, str]:
     """Return the shape from a run's facts; without a shape, the reason."""
     out = UtilizationResult()
-    shape = _shape(facts, out)
-    return shape, "" if shape is not None else "; ".join(out.warnings) or "no model is given"
+    model = _model(facts, out)
+    return (
+        (None, "; ".join(out.warnings) or "no model is given")
+        if model is None
+        else (model.shape, "")
+    )
 
 
 def unknown_name_errors(
@@ -240,10 +314,23 @@ def accelerator_match_note(
     return f"{name} is treated as {device.name}{dense}{'. ' if doubt else ''}{doubt}"
 
 
-def _shape(facts: Mapping[str, Mapping[str, Any]], result: UtilizationResult) -> ModelShape | None:
-    """Return the shape from the fact of the best origin.
+class _Model(NamedTuple):
+    """Language model of a run, and its vision tower, if it has one."""
 
-    The shape is checked against the logged parameter count.
+    shape: ModelShape
+    tower: VisionTower | None
+
+
+def _model(
+    facts: Mapping[str, Mapping[str, Any]],
+    result: UtilizationResult,
+    *,
+    images_logged: bool = False,
+) -> _Model | None:
+    """Return the model from the fact of the best origin.
+
+    The shape is checked against the logged parameter count. A vision tower is refused, unless the
+    log counts the images.
     """
     given = [name for name in SHAPE_FACTS if name in facts]
     if not given:
@@ -253,7 +340,9 @@ def _shape(facts: Mapping[str, Mapping[str, Any]], result: UtilizationResult) ->
     best = given[0]
     try:
         best = _describing(given, facts, result)
-        shape = _build(best, facts)
+        shape, tower = _build(best, facts)
+        if tower is not None and not images_logged:
+            raise messages.VISION_TOWER(model=shape.name)
         if shape.params_total > FACT_BOUNDS["parameters"].highest:
             raise messages.TOO_MANY_PARAMETERS(total=shape.params_total)
         if best != given[0]:
@@ -263,7 +352,10 @@ def _shape(facts: Mapping[str, Mapping[str, Any]], result: UtilizationResult) ->
             result.missing.append("mtp_modules")
             result.warnings.append(messages.MTP_MODULES_UNKNOWN())
             return None
-        return _checked(replace(shape, mtp_modules=modules), facts, result)
+        shape = replace(shape, mtp_modules=modules)
+        return _Model(
+            _checked(shape, facts, result, 0 if tower is None else tower.params_total), tower
+        )
     except ShapeError as error:
         result.missing.append("model_config")
         damaged = isinstance(error, ImpossibleShapeError)
@@ -356,10 +448,12 @@ def work_key(run: FormulaInputs) -> str:
     """Return a key of the trained model: its layers and widths.
 
     Left out are names; the vocabulary, padded or cropped by frameworks by less than 1 %; windows,
-    see `attention_pattern`; and multi-token prediction, see `describe_trainable`.
+    see `attention_pattern`; and multi-token prediction, see `describe_trainable`. A vision tower
+    is part of the model.
     """
     layers = replace(_same_work(run.shape), vocab_size=1)
     text = str(replace(layers, layers=tuple(map(_unmasked, layers.layers))))
+    text += "" if run.images is None else str(replace(run.images.tower, name=""))
     for default in _LATER_DEFAULTS:
         text = text.replace(f", {default}", "")
     return hashlib.sha256(text.encode()).hexdigest()[:12]
@@ -415,6 +509,8 @@ def describe_trainable(run: FormulaInputs) -> str:
     words: str = trainable.kind
     if words == "lora":
         words += f" of rank {trainable.lora_rank} on {', '.join(sorted(trainable.lora_targets))}"
+    if run.images is not None and (frozen := run.images.frozen_parts):
+        words += f", frozen {' and '.join(frozen)}"
     return f"{words} with {modules} MTP module{'' if modules == 1 else 's'}" if modules else words
 
 
@@ -425,15 +521,23 @@ def run_attended_pairs(run: FormulaInputs) -> float | None:
     return (run.seq_len + 1) / 2 if run.attended_pairs is None else run.attended_pairs
 
 
-def canonical_model_name(shape: ModelShape) -> str:
-    """Return the known name of a shape, if a framework uses another; else its own."""
-    return _names_by_work().get(_same_work(shape), shape.name)
+def canonical_model_name(shape: ModelShape, tower: VisionTower | None = None) -> str:
+    """Return the known name of a model, if a framework uses another; else its own."""
+    return _names_by_work().get(_work_of(shape, tower), shape.name)
 
 
 @cache
-def _names_by_work() -> Mapping[ModelShape, str]:
-    """Return the names of known models by shape; the first name where several match."""
-    return {_same_work(model): model.name for model in reversed(buildable_models())}
+def _names_by_work() -> Mapping[_Model, str]:
+    """Return the known names by shape and tower; of several, the first."""
+    names = {_work_of(model): model.name for model in reversed(buildable_models())}
+    for name in reversed(vision_model_names()):
+        with suppress(Exception):  # an invalid row, as buildable_models skips it
+            names[_work_of(find_model(name), vision.find_tower(name))] = name
+    return names
+
+
+def _work_of(shape: ModelShape, tower: VisionTower | None = None) -> _Model:
+    return _Model(_same_work(shape), None if tower is None else replace(tower, name=""))
 
 
 def _same_work(shape: ModelShape) -> ModelShape:
@@ -454,16 +558,16 @@ def _split(mixer: Mixer | None) -> Mixer | None:
     return replace(mixer, fused=False) if isinstance(mixer, Attention | LinearAttention) else mixer
 
 
-def _build(name: str, facts: Mapping[str, Mapping[str, Any]]) -> ModelShape:
+def _build(name: str, facts: Mapping[str, Mapping[str, Any]]) -> _Model:
     value = str(facts[name]["value"])
     if name == "model_config":
-        return _text_only(json.loads(value))
+        return _of_config(json.loads(value))
     if name == "megatron_arguments":
-        return _of_header(json.loads(value), facts)
+        return _Model(_of_header(json.loads(value), facts), None)
     if name == "torchtitan_arguments":
         flavour = text_fact(facts, "model") or name.removesuffix("_arguments")
-        return from_torchtitan(flavour, json.loads(value))
-    return find_model(value)
+        return _Model(from_torchtitan(flavour, json.loads(value)), None)
+    return _Model(find_model(value), vision.find_tower(value))
 
 
 def _of_header(arguments: Mapping[str, str], facts: Mapping[str, Mapping[str, Any]]) -> ModelShape:
@@ -477,30 +581,37 @@ def _of_header(arguments: Mapping[str, str], facts: Mapping[str, Mapping[str, An
     return shape
 
 
-def _text_only(config: Mapping[str, object]) -> ModelShape:
-    """Return the language model of a config.
+def _of_config(config: Mapping[str, object]) -> _Model:
+    """Return language model and vision tower of a config.
 
-    Raises ShapeError for a model with an audio or a vision tower: the log does not state the images
-    per step.
+    Raises ShapeError for a model with an audio tower or another part.
     """
     shape = from_hugging_face(config)
     if config.get("audio_config") is not None:
         raise messages.AUDIO_TOWER(model=shape.name)
     if parts := other_parts(config):
         raise OTHER_PART(model=shape.name, part=parts[0])
-    if vision.from_hugging_face(config) is not None:
-        raise messages.VISION_TOWER(model=shape.name)
-    return shape
+    tower = vision.from_hugging_face(config)
+    if tower is None:
+        return _Model(shape, None)
+    whole = str(config.get("_name_or_path") or config.get("model_type"))  # not of the text alone
+    return _Model(replace(shape, name=whole), tower)
 
 
 def _checked(
-    shape: ModelShape, facts: Mapping[str, Mapping[str, Any]], result: UtilizationResult
+    shape: ModelShape,
+    facts: Mapping[str, Mapping[str, Any]],
+    result: UtilizationResult,
+    of_tower: int = 0,
 ) -> ModelShape:
     """Return the shape, checked against the logged parameter count, if any.
 
     A vocabulary of TOKENIZER_VOCAB_SIZES may explain a difference.
+
+    of_tower: parameters of the vision tower
     """
     logged = integer_fact(facts, "params_total")
+    logged = None if logged is None else logged - of_tower
     own = (
         shape.params_total,
         shape.params_total - shape.params_embedding,  # tied weights counted once, then subtracted
@@ -600,6 +711,8 @@ def _attended(
         return float(pairs), None
     if rates.get("document_pairs") is not None:
         return rates["document_pairs"][1], None
+    if rates.get("attention_ratio") is not None and rates.get("attended_pairs") is not None:
+        return rates["attended_pairs"], None  # a row of metrics has the result of the bounds
     flavour = text_fact(facts, "model") or ""
     masked = (
         text_fact(facts, "document_mask") or str(bool(DOCUMENT_MASKED_FLAVOUR.search(flavour)))
@@ -617,7 +730,8 @@ def _pairs_of_spread(
 ) -> float | None:
     """Return the pairs per token of unpacked samples.
 
-    They follow from mean and deviation of the samples' lengths. The pairs of a sample are n (n + 1) / 2. Padding is not counted, neither in tokens nor in pairs.
+    They follow from mean and deviation of the samples' lengths: the pairs of a sample are
+    n (n + 1) / 2. Padding is not counted, neither in tokens nor in pairs.
     """
     mean, deviation = (
         text_fact(facts, name) for name in ("mean_sample_length", "sample_length_deviation")

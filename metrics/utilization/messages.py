@@ -141,6 +141,71 @@ BF16_HIDDEN: Final = MessageKind(
     when="MFU against the BF16 peak would be above 100 %.",
 )
 
+# -- vision towers -------------------------------------------------------------------------------
+
+IMAGE_SIZES_UNKNOWN: Final = MessageKind(
+    "image-sizes-unknown",
+    "MFU is at least {bounds}: the tower's attention depends on the sizes of the images, which "
+    "this log does not give. Before 2026-07, img_efficient_attn_ratio may be relative to samples",
+    when="A log counts the image tokens of a vision tower, and not the images' sizes.",
+)
+IMAGE_SIZES_BOUNDED: Final = MessageKind(
+    "image-sizes-bounded",
+    "MFU is {bounds}: the log gives the image tokens of a step, and not their spread over its "
+    "packs",
+    when="Several packs a step leave the work of a vision tower in doubt.",
+)
+IMAGE_FIGURES_IMPOSSIBLE: Final = MessageKind(
+    "image-figures-impossible",
+    "No MFU: the image figures of {steps:,} steps contradict each other. No images have this "
+    "img_tokens and this img_efficient_attn_ratio",
+    "doubt",
+    when="No set of images has the logged image tokens and attention ratio.",
+)
+MORE_IMAGES_THAN_TOKENS: Final = MessageKind(
+    "more-images-than-tokens",
+    "No MFU: {tower} would make {share:.2f} image tokens per token of the language model, so the "
+    "log's img_tokens are of another tower",
+    "doubt",
+    when="A log counts more image tokens than tokens.",
+    fix="give the config.json of the trained model as model_config",
+)
+NO_WHOLE_IMAGES: Final = MessageKind(
+    "no-whole-images",
+    "No MFU: the images of {tower} have multiples of {whole} image tokens, and the logged "
+    "img_tokens are no such multiples, so they are of another tower",
+    "doubt",
+    when="The logged image tokens are no whole number of images of the model's tower.",
+    fix="give the config.json of the trained model as model_config",
+)
+IMAGES_WITHOUT_TOWER: Final = MessageKind(
+    "images-without-tower",
+    "No MFU: the log counts image tokens, and {model} has no vision tower",
+    "doubt",
+    when="A log counts image tokens, and the given model is of text.",
+    fix="give the config.json of the trained model as model_config",
+)
+TRAINED_PARTS_UNKNOWN: Final = MessageKind(
+    "trained-parts-unknown",
+    "No MFU: unknown whether vision tower and projector are trained",
+    when="A model with a vision tower has adapters or unknown words in frozen_parts.",
+    fix="fairmfu set RUN frozen_parts=vision,projector",
+)
+VIDEO_FRAMES_UNKNOWN: Final = MessageKind(
+    "video-frames-unknown",
+    "MFU is {bounds}: the tower's attention stops at the frames of a video, and the log does not "
+    "count them",
+    when="The images of a vision tower are videos.",
+)
+VIDEOS_POSSIBLE: Final = MessageKind(
+    "videos-possible",
+    "MFU counts every image as a still. For videos it would be {least:.1%} or more, because the "
+    "tower's attention stops at their frames, and the log does not tell videos from stills",
+    "doubt",
+    when="A log gives the sizes of images, and would print the same for videos.",
+    fix="fairmfu set RUN videos=false, or videos=true",
+)
+
 # -- errors: the text of shape-unknown -----------------------------------------------------------
 
 TOO_MANY_PARAMETERS: Final = ErrorKind(
@@ -166,7 +231,8 @@ AUDIO_TOWER: Final = ErrorKind(
 )
 VISION_TOWER: Final = ErrorKind(
     "vision-tower",
-    "{model} has a vision tower, and its FLOPs are unknown: the patches of a step are not logged.",
+    "{model} has a vision tower, and its FLOPs are unknown: the log does not count the patches of "
+    "its images.",
     "The model of a run has a vision tower.",
     ShapeError,
     fix="if the run trains on text alone, give the text_config as model_config",

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import polars as pl
 
@@ -36,6 +36,7 @@ from .formula_inputs import (
     run_attended_pairs,
     work_key,
 )
+from .image_work import ImageWork
 
 MAX_UTILIZATION: Final = 1.0
 """Largest published utilization; a larger figure is shown as `implied`."""
@@ -57,19 +58,21 @@ def score_utilization(
     if run is None:
         return out
     exact, full = run.operators(), run.operators("full")
+    known_images = run.images is None or run.images.is_known
     out.values |= {
-        "model": canonical_model_name(run.shape),
-        "params_total": run.shape.params_total,
+        "model": canonical_model_name(run.shape, run.tower),
+        "params_total": run.params_total,
         "work": work_key(run),
         "attention_pattern": attention_pattern(run),
         "attended_pairs": run_attended_pairs(run),
         "trained": describe_trainable(run),
     }
-    if run.lengths_unknown_reason in (None, messages.DOCUMENT_LENGTHS_UNKNOWN):
+    whole = (None, messages.DOCUMENT_LENGTHS_UNKNOWN)
+    if known_images and run.lengths_unknown_reason in whole:
         out.values["flops_per_token_full_attention"] = flops.flops_per_token(full)
-    if run.lengths_unknown_reason is None:
+    if run.is_work_known:
         out.values["flops_per_token"] = flops.flops_per_token(exact)
-    else:
+    if run.lengths_unknown_reason is not None:
         out.missing.append("attended_pairs")
     if hardware is None or rates["tgs"] is None:
         return out
@@ -109,7 +112,7 @@ def operator_table(
     """
     out = UtilizationResult()
     run = formula_inputs(facts, rates, out)
-    if run is None:
+    if run is None or not (run.images is None or run.images.is_known):
         return OPERATOR_SCHEMA.to_frame()
     dtypes = operator_dtypes(facts, out)
     exact, full = run.operators(), run.operators("full")
@@ -152,8 +155,56 @@ def _utilisations(
         whole = ("mfu_full_attention", "mfu_bf16_full_attention")
         known = whole if run.lengths_unknown_reason == messages.DOCUMENT_LENGTHS_UNKNOWN else ()
         values = {"mfu": None, **{name: every.get(name) for name in known}}
+    elif run.images is not None:
+        values = _with_images(run, run.images, values, _MfuOf(hardware, tgs), result)
     shown = _possible(values, facts, result)
     result.values |= {name: value for name, value in shown.items() if value is not None}
+
+
+class _MfuOf(NamedTuple):
+    """MFU of any operators at the speed of a run."""
+
+    hardware: Hardware
+    tgs: float
+
+    def __call__(self, *operators: Operator) -> float:
+        """Return the MFU. Raises ValueError where a precision has no peak."""
+        peaks, dtype_of = self.hardware.peaks, self.hardware.dtype_of
+        return self.tgs * flops.ideal_seconds_per_token(operators, dtype_of, peaks)
+
+
+def _with_images(
+    run: FormulaInputs,
+    images: ImageWork,
+    values: dict[str, float | None],
+    mfu: _MfuOf,
+    result: UtilizationResult,
+) -> dict[str, float | None]:
+    """Return the figures of a run with a vision tower, and warn of doubts.
+
+    `mfu` and its conventions count the tower, or are null; `mfu_language_model` never counts it.
+    """
+    language = run.language_operators()
+    alone = {"mfu_language_model": mfu(*language)}
+    if images.contradiction is not None:
+        return {"mfu": None, **alone}
+    shown = [
+        f"{mfu(*images.operators_of(counts), *language):.1%}"
+        for counts in (images.least, images.most)
+        if counts is not None
+    ]
+    if images.unknown_reason is not None:
+        result.warnings.append(images.unknown_reason(bounds=" to ".join(shown)))
+        return {"mfu": None, **alone}
+    if images.least_of_videos is not None:
+        least = mfu(*images.operators_of(images.least_of_videos), *language)
+        if (values["mfu"] or 0.0) > least * (1 + MAX_VIDEO_DOUBT):
+            result.warnings.append(messages.VIDEOS_POSSIBLE(least=least))
+    return values | alone
+
+
+MAX_VIDEO_DOUBT: Final = 0.01
+"""Largest relative difference of MFU, between stills and videos, that needs no doubt."""
 
 
 def _under_each_convention(
@@ -174,7 +225,7 @@ def _under_each_convention(
     if "bf16" in hardware.peaks:
         values["mfu_bf16"] = mfu(exact, lambda *_: "bf16")
         values["mfu_bf16_full_attention"] = mfu(full, lambda *_: "bf16")
-    recompute = recompute_fact(facts)
+    recompute = recompute_fact(facts) if run.images is None else None  # the tower has its own
     if recompute is not None and flops.hfu_unknown_reason(recompute, run.shape) is None:
         low, high = flops.hardware_operators(
             run.shape, run.seq_len, recompute, trainable=run.trainable, attended=run.attended_pairs

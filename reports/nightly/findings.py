@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from itertools import chain
+from itertools import chain, takewhile
 from typing import Final, cast
 
 import polars as pl
@@ -263,11 +263,11 @@ class JobRecords:
             failed = [row for row in rows if self._failed_tonight(row)]
             if rows[-1]["series"] is None and len(failed) > 1:  # several jobs may share a name
                 named = [{**row, "job": self._run_label(row)} for row in failed]
-                yield from (self._finding(FAILED, row) for row in named)
+                yield from (self._finding(FAILED, [row]) for row in named)
             elif (one := self._of_job(rows)) is not None:
                 yield one
             elif failed:
-                yield self._finding(RETRIED, failed[-1])
+                yield self._finding(RETRIED, failed[-1:])
             yield from self._changed_facts(rows)
         for name in self._never_seen():
             yield Finding(
@@ -285,17 +285,17 @@ class JobRecords:
     def _of_job(self, rows: Sequence[Row]) -> Finding | None:
         last, silence = rows[-1], overdue(_starts(rows), self.now)
         if self._failed_tonight(last):
-            return self._finding(FAILED, last)
+            return self._finding(FAILED, rows)
         stopped = last["outcome"] == "incomplete" and self._stopped(rows)
         if stopped and failure_key(last["run_id"]) not in self.digest.night.told:
-            return self._finding(STOPPED, last)
+            return self._finding(STOPPED, rows[-1:])
         if self._has_ended(rows) or self._goes_on(rows):
             return None
         if silence is not None:
             return self._missing(last, silence)
         bad = last["outcome"] in BAD_OUTCOMES or stopped
         if bad:
-            return replace(self._finding(STILL_FAILED, last), new=False)
+            return replace(self._finding(STILL_FAILED, rows), new=False)
         return None
 
     def _changed_facts(self, rows: Sequence[Row]) -> Iterator[Finding]:
@@ -343,13 +343,15 @@ class JobRecords:
         step_s = (last["last_at"] - last["at"]) / max(1, last["step_lines"] or 1)
         return bool(self.now - last["last_at"] > max(MIN_STOP, MAX_STEP_GAPS * step_s))
 
-    def _finding(self, kind: FindingKind, row: Row) -> Finding:
-        cause = "stopped logging" if kind is STOPPED else failure_cause(row)
+    def _finding(self, kind: FindingKind, rows: Sequence[Row]) -> Finding:
+        """Return the finding about the last of a job's runs. rows: oldest first."""
+        row = rows[-1]
+        where = f"stopped logging {failure_place(row)}".strip()
         return Finding(
             kind=kind,
             job=self.label(row),
             series=row["series"],
-            detail=f"{cause} {failure_place(row)}".strip(),
+            detail=where if kind is STOPPED else repeated_failure(rows),
             since=row["at"],
             evidence=row["outcome_text"] or "",
             fix=f"Read the log: {row['path']}" if row["path"] else "",
@@ -358,13 +360,12 @@ class JobRecords:
 
     def _missing(self, row: Row, silence: Silence) -> Finding:
         bad = row["outcome"] in BAD_OUTCOMES
-        cause = f"{failure_cause(row)} {failure_place(row)}".strip()
         return Finding(
             kind=SILENT,
             job=self.label(row),
             series=row["series"],
             detail=f"no run for {count_noun(silence.days, 'day')}",
-            reason=f"its last run failed: {cause}" if bad else "",
+            reason=f"its last run failed: {failure(row)}" if bad else "",
             since=silence.last,
             days=silence.days,
             new=told_key(SILENT, row["run_id"]) not in self.digest.night.told,
@@ -445,6 +446,24 @@ def failure_place(row: Row) -> str:
     if row["step_lines"] is None:
         return ""
     return f"at step {row['last_step']:,}" if row["last_step"] is not None else "before step 1"
+
+
+def failure(row: Row) -> str:
+    """Return cause and place of a failure, such as `out of memory at step 40`."""
+    return f"{failure_cause(row)} {failure_place(row)}".strip()
+
+
+def repeated_failure(rows: Sequence[Row]) -> str:
+    """Return the last run's failure, and how many runs in a row failed.
+
+    rows: the runs of a job, oldest first
+    """
+    last = failure(rows[-1])
+    in_a_row = list(takewhile(lambda row: row["outcome"] in BAD_OUTCOMES, reversed(rows)))
+    if len(in_a_row) <= 1:
+        return last
+    again = " again" if failure(in_a_row[1]) == last else ""
+    return f"{last}{again}, {len(in_a_row):,} failed runs in a row"
 
 
 # --- findings about speed, logs and facts -------------------------------------------------

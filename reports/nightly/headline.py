@@ -95,6 +95,23 @@ def brief_headline(digest: NightDigest) -> str:
     return re.split(r"[:.,](?:\s|$)", headline(digest).says, maxsplit=1)[0]
 
 
+MAX_EVIDENCE: Final = 200
+"""Most characters of an error's line on the terminal; the page has the whole line."""
+
+
+def failure_lines(digest: NightDigest) -> list[str]:
+    """Return a line for each failure of tonight: the job, its last words, and the log."""
+    failed = of_kinds(find(digest), FAILED, STOPPED)
+    told = [
+        " ".join(
+            part for part in (f"{one.job['label']}:", one.evidence[:MAX_EVIDENCE], one.fix) if part
+        )
+        for one in failed[:MAX_NAMED_ITEMS]
+    ]
+    more = len(failed) - len(told)
+    return [*told, *([f"{more:,} more: see the report."] if more > 0 else [])]
+
+
 def _worst(digest: NightDigest, findings: Sequence[Finding], style: Style) -> list[str]:
     """Return a sentence for every kind of finding that has to be known first."""
     now = digest.night.at

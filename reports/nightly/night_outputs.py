@@ -157,7 +157,8 @@ def _crash(run: NightRun) -> str:
         if run["outcome_text"]
         else ""
     )
-    return f"{MARKDOWN_STYLE.plain(run['label'])} ({failure_label(run)}){cause}"
+    log = f" Log: {MARKDOWN_STYLE.plain(run['sources'][0])}" if run["sources"] else ""
+    return f"{MARKDOWN_STYLE.plain(run['label'])} ({failure_label(run)}){cause}{log}"
 
 
 def _not_read(source: Mapping[str, Any]) -> str:

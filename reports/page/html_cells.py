@@ -132,6 +132,7 @@ FORMATTERS: Final[dict[str, Callable[..., str]]] = {
     "significant": significant,
     "scientific": scientific,
     "ratio": ratio,
+    "gib": lambda memory: f"{memory / tabular.GIB:.1f}",
 }
 """Filters that macros also accept as an argument, to format the figures of a row."""
 FILTERS: Final[dict[str, Callable[..., object]]] = {

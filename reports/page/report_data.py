@@ -29,6 +29,7 @@ from fairmfu.metrics.compare.comparability import (
 )
 from fairmfu.metrics.compare.comparison_row import ComparisonRow
 from fairmfu.metrics.compare.cost import Price
+from fairmfu.metrics.compare.studies import Study, find_studies
 from fairmfu.metrics.core.run_selection import choose
 from fairmfu.metrics.core.run_table import METRICS, value_of
 from fairmfu.metrics.formula.accelerators import Accelerator
@@ -40,6 +41,13 @@ from ..charts import charts
 from ..charts.figure import Figure
 from ..charts.run_series import MAX_STEP_BINS
 from ..charts.tooltips import CONVENTIONS, run_cards
+from ..comparison.study_text import (
+    shown_studies,
+    study_frame,
+    study_heading,
+    study_notes,
+    study_sentence,
+)
 from ..text import bridge_text, run_narrative
 from ..text.commands import with_store
 from ..text.diagnosis import diagnosis
@@ -250,10 +258,21 @@ def _header(metrics: pl.DataFrame, parts: _Parts, title: str, version: str) -> J
 def _comparison(ranked: Sequence[Sequence[ComparisonRow]], rows: Sequence[ComparisonRow]) -> Json:
     """Return who is faster, runs without a rank, and facts that would rank them."""
     return {
+        "studies": [_study(one) for one in shown_studies(rows, find_studies(rows))],
         "verdicts": [_verdict_json(one) for one in _verdicts(ranked, rows, PLAIN_STYLE)],
         "groups": [_group(group) for group in ranked],
         "apart": [row["run_id"] for row in rows if row["rank"] is None],
         "to_give": _to_give(rows),
+    }
+
+
+def _study(study: Study) -> Json:
+    """Return a study: its answer, and a row per setting."""
+    return {
+        "question": study_heading(study),
+        "says": study_sentence(study),
+        "notes": study_notes(study),
+        "settings": study_frame(study).drop("question").to_dicts(),
     }
 
 

@@ -17,10 +17,17 @@ from fairmfu.metrics.core.run_table import (
 )
 from fairmfu.metrics.diagnosis.phase_gap import REST
 from fairmfu.metrics.throughput.speed_levels import steps_of
+from fairmfu.metrics.throughput.throughput import explain_missing_rate
 from fairmfu.metrics.throughput.time_breakdown import UNEXPLAINED
 from fairmfu.metrics.throughput.unlogged_work import DATA_LOADING
 
-from .run_narrative import outcome_sentence, phase_label, seconds_text, step_seconds
+from .run_narrative import (
+    outcome_sentence,
+    phase_label,
+    seconds_text,
+    step_seconds,
+    whole_percent,
+)
 from .tabular import GIB, count, percent
 
 MIN_LOST_SHARE: Final = 0.02
@@ -37,12 +44,39 @@ MAX_NAMED: Final = 3
 def diagnosis(row: MetricsRow) -> list[str]:
     """Return what a reader wants to know of a run first, at most a line each.
 
-    The outcome, the speeds inside the run, its memory if that changed, time outside of the step
-    timer, the largest losses of time, and the ranks that caused them.
+    The outcome, the rate, its changes inside the run, its memory if that changed, time outside of
+    the step timer, the largest losses of time, waits for data, and the ranks that caused them.
     """
-    parts = (outcome_sentence, speed_line, _memory, _pauses, _lost, _collectives, _ranks)
-    lines = (part(row) for part in parts)
+    changed = row["levels"] or row["drift"] is not None
+    speeds = (speed_line, _rate) if changed else (_rate, speed_line)
+    parts = (outcome_sentence, *speeds, _memory, _pauses, _lost, _waits, _collectives)
+    lines = (part(row) for part in (*parts, _ranks))
     return [line for line in lines if line]
+
+
+def _rate(row: MetricsRow) -> str:
+    """Return the rate with its interval and MFU, or why it is unknown.
+
+    Empty if the log only lacks facts, which a command names.
+    """
+    tgs, samples, seconds = row["tgs"], row["samples_per_second"], row["seconds_per_step"]
+    told = []
+    if tgs is not None:
+        low, high = row["tgs_low"], row["tgs_high"]
+        told.append(f"{count(tgs)} tokens/s/GPU")
+        if low is not None and high is not None:
+            told[-1] += f" (95 % interval {count(low)} to {count(high)})"
+    elif samples is not None:
+        told.append(f"{count(samples)} samples/s over all GPUs")
+    if row["mfu"] is not None:
+        told.append(f"MFU {percent(row['mfu'])} (exact attention)")
+    if seconds is not None:
+        unit = "micro-step" if row["step_unit"] == "micro_step" else "step"
+        told.append(f"{seconds_text(seconds)} a {unit}")
+    if told:
+        return f"Rate: {', '.join(told)}."
+    reason, lacks = explain_missing_rate(row)
+    return f"Rate: unknown, because {reason}." if reason and not lacks else ""
 
 
 def speed_line(row: MetricsRow) -> str:
@@ -147,13 +181,8 @@ def _loss(before: Sequence[SpeedLevel], level: SpeedLevel) -> float:
 
 
 def _range(row: MetricsRow) -> str:
-    """Return the range of most windows' speeds; without tokens, the time of a step."""
-    low, high, seconds = row["tgs_p5"], row["tgs_p95"], row["seconds_per_step"]
-    if row["tgs"] is None and seconds is not None:
-        samples = row["samples_per_second"]
-        return f"; {seconds_text(seconds)} a step" + (
-            "" if samples is None else f", {count(samples)} samples/s"
-        )
+    """Return the range of most windows' speeds; empty without tokens."""
+    low, high = row["tgs_p5"], row["tgs_p95"]
     if low is None or high is None:
         return ""
     return f"; 90 % of the windows at {count(low)} to {count(high)} tokens/s/GPU"
@@ -193,6 +222,13 @@ def _memory(row: MetricsRow) -> str:
     if not told:
         return ""
     return f"Memory: the peak {told}{rest}{_hourly(row, changes)}."
+
+
+def _waits(row: MetricsRow) -> str:
+    """Return the share of the step time that waits for data, if it is large."""
+    if row["bound"] != "data":
+        return ""
+    return f"Data: {whole_percent(not_null(row['data_share']))} of the step time waits for data."
 
 
 def _collectives(row: MetricsRow) -> str:

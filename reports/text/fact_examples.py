@@ -27,6 +27,7 @@ _EXAMPLES: Final[Mapping[str, str]] = {
     "sample_length_deviation": "90.5",
     "lora_rank": "16",
     "lora_targets": "all-linear",
+    "frozen_parts": "vision,projector",
     "log_interval": "10",
     "framework_version": "0.2.2",
     "started_year": "2026",

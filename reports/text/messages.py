@@ -48,6 +48,20 @@ GATE_NEEDS_TWO: Final = ErrorKind(
     click.UsageError,
     fix="name base, then head",
 )
+NO_FACT_OF_STUDY: Final = ErrorKind(
+    "no-fact-of-study",
+    "'{name}' is no fact by which runs are compared.",
+    "The name given to compare --by is unknown.",
+    click.BadParameter,
+    fix="use one of {known}",
+)
+NO_STUDY: Final = ErrorKind(
+    "no-study",
+    "no two of these runs with a rate have the same model and framework and differ in {by}.",
+    "No two runs show the effect that compare --by or --baseline asks for.",
+    click.ClickException,
+    fix="name other runs, or list them with 'fairmfu runs'",
+)
 SET_WITHOUT_FACT: Final = ErrorKind(
     "set-without-fact",
     "A run or a fact is missing.",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from typing import cast
 
 from fairmfu.ingest.core.schema import FACT_NAMES
 from fairmfu.metrics.compare.comparability import COMPARABILITY_COLUMNS
@@ -40,6 +41,19 @@ def run_argument(row: MetricsRow, label: str) -> str:
     if label != name or "=" in name or name.startswith("-") or not name.isprintable():
         return str(row["run_id"])
     return shlex.quote(name)
+
+
+def with_own_name(row: MetricsRow, label: str) -> MetricsRow:
+    """Return a run whose messages name it in their commands, in place of RUN.
+
+    label: the run's unique name
+    """
+    named = f"fairmfu set {run_argument(row, label)} "
+    told = {
+        column: [text.replace("fairmfu set RUN ", named) for text in row[column]]
+        for column in ("warnings", "doubts")
+    }
+    return cast("MetricsRow", row | told)
 
 
 def _example(row: MetricsRow, name: str) -> str:

@@ -28,9 +28,6 @@ def outcome_sentence(row: MetricsRow) -> str:
         parts.append(f"{row['repeated_steps']:,} of its logged steps were trained again later")
     if row["rank_spread"] is not None:
         parts.append(_ranks(row))
-    if row["bound"] == "data":
-        share = whole_percent(not_null(row["data_share"]))
-        parts.append(f"{share} of the step time waits for data")
     return "; ".join(parts) + "."
 
 

@@ -38,6 +38,7 @@ RUN_COLUMNS: Final[Columns] = {
     "doubts": ("doubt", first_doubt),
     "tgs_end_to_end": ("TGS end to end", count),
     "mfu": ("MFU exact attention", percent),
+    "mfu_language_model": ("MFU without vision tower", percent),
     "mfu_full_attention": ("MFU full attention", percent),
     "logged_tflops": ("logged TFLOP/s", decimal),
     "logged_mfu": ("logged MFU", percent),
@@ -48,6 +49,7 @@ RUN_COLUMNS: Final[Columns] = {
 
 DROPPABLE_RUN_COLUMNS: Final = (
     *("inferred", "logged_mfu", "steps", "tgs_end_to_end", "log_format", "mfu_full_attention"),
+    "mfu_language_model",
     *("precision", "seq_len", "logged_tflops", "model", "samples_per_second", "seconds_per_step"),
 )
 """Columns that a narrow terminal omits, in this order."""
@@ -56,10 +58,12 @@ DROPPABLE_RUN_COLUMNS: Final = (
 def columns_of_runs(metrics: pl.DataFrame) -> Columns:
     """Return RUN_COLUMNS without useless ones.
 
-    Doubts only if there are any; rates without tokens only if they replace an unknown TGS.
+    Doubts and MFU without a vision tower only if there are any; rates without tokens only if they
+    replace an unknown TGS.
     """
     unknown = metrics.filter(pl.col("tgs").is_null())
     useless = {"doubts"} if not metrics["doubts"].list.len().sum() else set()
+    useless |= {"mfu_language_model"} if not metrics["mfu_language_model"].count() else set()
     useless |= {
         name for name in ("seconds_per_step", "samples_per_second") if not unknown[name].count()
     }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -22,13 +23,14 @@ from fairmfu.metrics.core.run_table import METRICS, MetricsRow, metrics_rows, no
 from fairmfu.metrics.diagnosis.phase_gap import REST
 from fairmfu.metrics.formula import accelerators
 from fairmfu.metrics.formula.model_shapes import known_models
+from fairmfu.metrics.formula.vision import find_tower
 from fairmfu.metrics.pipeline.analysis import Analysis
 from fairmfu.metrics.throughput.throughput import explain_missing_rate
 from fairmfu.metrics.throughput.time_evidence import EVIDENCE_LABELS
 
 from .diagnosis import diagnosis
 from .inside_run import levels_table, ranks_table, slowest_table
-from .missing_facts import completing_command, missing_facts
+from .missing_facts import completing_command, missing_facts, with_own_name
 from .run_narrative import (
     TOKEN_BASES,
     confidence_text,
@@ -287,7 +289,7 @@ def explain(
 
     def tell(analysis: Analysis, metrics: pl.DataFrame) -> str:
         return "".join(
-            _explained(analysis, row, output, completing_command(row, label), propose=propose)
+            _explained(analysis, row, output, label, propose=propose)
             for row in metrics_rows(metrics)
         )
 
@@ -298,13 +300,13 @@ def _explained(
     analysis: Analysis,
     row: MetricsRow,
     output: Literal["table", "json"],
-    command: str | None,
+    label: str,
     *,
     propose: bool,
 ) -> str:
     """Return the text of `explain` for a run.
 
-    command: gives the missing facts
+    label: its unique name
     """
     run_id = row["run_id"]
     operators, bridges = analysis.operators(run_id), analysis.bridges(run_id)
@@ -314,12 +316,13 @@ def _explained(
         whole = _as_data(row, operators, held, bridges)
         whole |= {"proposals": [asdict(proposal) for proposal in found]} if propose else {}
         return json.dumps(whole, indent=2, allow_nan=False, default=str)
-    graver, doubts = by_gravity(row["warnings"])
+    row = with_own_name(row, label)
+    doubts, notes = _doubts_and_notes(row)
     parts = [
         _title(row),
-        "\n".join(wrapped(printable(line)) for line in diagnosis(row)),
-        *map(printable, graver),
-        _missing(row, command),
+        "\n".join(wrapped(printable(line)) for line in (*diagnosis(row), *_logged(bridges))),
+        *doubts,
+        _missing(row, completing_command(row, label)),
         levels_table(row),
         _phases(row),
         slowest_table(row),
@@ -332,10 +335,33 @@ def _explained(
         *map(bridge_text, bridges),
         _proposed(found, row) if propose else "",
         _facts(held, row["missing"]),
-        *(f"Warning: {printable(warning)}" for warning in doubts),
+        *notes,
         f"Source: {printable(join_values(row['sources']))}",
     ]
     return "\n\n".join(part for part in parts if part)
+
+
+def _doubts_and_notes(row: MetricsRow) -> tuple[list[str], list[str]]:
+    """Return the warnings that may change a figure, the gravest first, and the others."""
+    graver, others = by_gravity(row["warnings"])
+    doubts = [f"Doubt: {each}" for each in others if each in row["doubts"]]
+    notes = [f"Note: {each}" for each in others if each not in row["doubts"]]
+    return [printable(each) for each in (*graver, *doubts)], [printable(each) for each in notes]
+
+
+def _logged(bridges: Sequence[Bridge]) -> list[str]:
+    """Return the line of the logged figure beside ours, with the largest reason."""
+    if not bridges:
+        return []
+    bridge = bridges[0]
+    name, form, _ = FIGURES[bridge.figure]
+    told = f"Logged {name}: {form(bridge.logged)}, ours {form(bridge.ours)}"
+    if not bridge.explained:
+        return [f"{told}; the gap is not explained."]
+    largest = max(bridge.factors, key=lambda one: abs(math.log(one.factor)), default=None)
+    if largest is None or abs(largest.factor - 1) < MIN_VISIBLE_CHANGE:
+        return [f"{told}."]
+    return [f"{told}. Largest reason: {largest.text} (x {format_factor(largest.factor)})."]
 
 
 def _as_data(
@@ -399,26 +425,9 @@ def _operators(operators: pl.DataFrame) -> str:
 
 def _formula(row: MetricsRow) -> str:
     """Return MFU = TGS x F / P with this run's numbers, and the meaning of each."""
-    whole = row["tgs_end_to_end"]
+    lines = _tgs_lines(row)
     if row["tgs"] is None:
-        reason, lacks = explain_missing_rate(row)
-        told = f"TGS    unknown: {'the log lacks ' + ', '.join(lacks) if lacks else reason}"
-        ends = "" if whole is None else f"\n       {whole:,.1f} end to end, {end_to_end_words(row)}"
-        return "\n".join([f"{told}{ends}", *_step_lines(row)])
-    windows = count_noun(not_null(row["windows"]), "window")
-    lines = [
-        f"TGS    {row['tgs']:,.1f} tokens/s/GPU  steady, {windows}, "
-        f"time from {EVIDENCE_LABELS[not_null(row['time_basis'])]}; "
-        f"{TOKEN_BASES[not_null(row['token_basis'])]}",
-        f"       {_interval(row)}",
-        f"       not in TGS: {_left_out(row)}",
-        *_spike_lines(row),
-    ]
-    if whole is not None:
-        lines.append(f"       {whole:,.1f} end to end, {end_to_end_words(row)}")
-    if row["goodput"] is not None:
-        lines.append(f"       {row['goodput']:,.1f} goodput, {goodput_words(row)}")
-    lines += _step_lines(row)
+        return "\n".join(lines)
     if row["flops_per_token"] is not None:
         lines.append(
             f"F      {row['flops_per_token']:,.0f} FLOPs/token, exact attention; "
@@ -432,9 +441,45 @@ def _formula(row: MetricsRow) -> str:
             f"{row['peak_flops']:.4g} = {percent(row['mfu'])} (exact attention); "
             f"{_full(row['mfu_full_attention'])} (full attention)"
         )
+    lines += _language_model_lines(row)
     if row["hfu_low"] is not None:
         lines.append(_hfu(row))
     return printable("\n".join(lines)) + f"\n       formula {row['formula']}"
+
+
+def _language_model_lines(row: MetricsRow) -> list[str]:
+    """Return the line of MFU without the vision tower, if the model has one."""
+    alone = row["mfu_language_model"]
+    if alone is None:
+        return []
+    if row["mfu"] is None:
+        return [f"MFU    unknown with the vision tower; {percent(alone)} without it (never ranked)"]
+    return [f"       MFU counts the vision tower; {percent(alone)} without it"]
+
+
+def _tgs_lines(row: MetricsRow) -> list[str]:
+    """Return TGS with its scope and interval, then the other rates."""
+    whole = row["tgs_end_to_end"]
+    ends = [] if whole is None else [f"       {whole:,.1f} end to end, {end_to_end_words(row)}"]
+    if row["tgs"] is None:
+        reason, lacks = explain_missing_rate(row)
+        told = f"TGS    unknown: {'the log lacks ' + ', '.join(lacks) if lacks else reason}"
+        return [told, *ends, *_step_lines(row)]
+    windows = count_noun(not_null(row["windows"]), "window")
+    goodput = row["goodput"]
+    useful = [] if goodput is None else [f"       {goodput:,.1f} goodput, {goodput_words(row)}"]
+    return [
+        f"TGS    {row['tgs']:,.1f} tokens/s/GPU  steady, {windows}, "
+        f"time from {EVIDENCE_LABELS[not_null(row['time_basis'])]}; "
+        f"{TOKEN_BASES[not_null(row['token_basis'])]}",
+        f"       {_interval(row)}",
+        f"       not in TGS: {_left_out(row)}",
+        "       a window: from one step line to the next",
+        *_spike_lines(row),
+        *ends,
+        *useful,
+        *_step_lines(row),
+    ]
 
 
 def _hfu(row: MetricsRow) -> str:
@@ -535,7 +580,8 @@ def _phases(row: MetricsRow) -> str:
     if not rows or {each["phase"] for each in row["phases"] or []} == {REST}:
         return ""
     step = row["phase_step_s"]
-    head = "Where a step's time goes" + (f": {step_seconds(step)} per step" if step else "")
+    typical = f": {step_seconds(step)}, the typical step (a median)" if step else ""
+    head = f"Where a step's time goes{typical}"
     table = render_frame(pl.DataFrame(rows), "table", PHASE_COLUMNS)
     return "\n".join([head, table, *(wrapped(f"- {note}") for note in row["phase_notes"] or [])])
 
@@ -783,22 +829,30 @@ MODEL_COLUMNS: Final[Columns] = {
     "hidden_size": ("hidden size", "{:,}".format),
     "params_total": ("parameters", "{:,}".format),
     "params_active": ("active", "{:,}".format),
+    "params_tower": ("vision tower", "{:,}".format),
 }
+
+DROPPABLE_MODEL_COLUMNS: Final = ("hidden_size",)
+"""Columns that a narrow terminal omits."""
 
 
 def model_table() -> pl.DataFrame:
-    """Return built-in models with their parameters."""
+    """Return built-in models with their parameters, those of a vision tower included."""
+    towers = {shape.name: find_tower(shape.name) for shape in known_models()}
+    seeing = {name: None if tower is None else tower.params_total for name, tower in towers.items()}
     return pl.DataFrame(
         [
             {
                 "model": shape.name,
                 "layers": shape.layer_count,
                 "hidden_size": shape.hidden_size,
-                "params_total": shape.params_total,
-                "params_active": shape.params_active,
+                "params_total": shape.params_total + (seeing[shape.name] or 0),
+                "params_active": shape.params_active + (seeing[shape.name] or 0),
+                "params_tower": seeing[shape.name],
             }
             for shape in known_models()
-        ]
+        ],
+        schema_overrides={"params_tower": pl.Int64},
     )
 
 

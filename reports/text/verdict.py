@@ -642,6 +642,14 @@ class _Speaker:
 # --- words --------------------------------------------------------------------------------
 
 
+def ratio_words(gap: SpeedRatio) -> str:
+    """Return a ratio, with its interval if known: `1.034x (1.012 to 1.051)`."""
+    if gap.low is None or gap.high is None:
+        return f"{gap.ratio:.2f}x"
+    digits = _digits(gap)
+    return f"{gap.ratio:.{digits}f}x ({gap.low:.{digits}f} to {gap.high:.{digits}f})"
+
+
 def _digits(gap: SpeedRatio) -> int:
     """Return the fewest decimals of a ratio that show its interval.
 

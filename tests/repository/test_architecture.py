@@ -25,7 +25,7 @@ FLOORS = {
         *("core", "formula", "throughput", "runs", "utilization", "diagnosis", "audit", "compare"),
         "pipeline",
     ),
-    "reports": ("store", "text", "charts", "page", "nightly", "trackers"),
+    "reports": ("store", "text", "comparison", "charts", "page", "nightly", "trackers"),
 }
 """The rooms of each top-level folder from the ground up: a room imports only rooms before it."""
 

@@ -26,8 +26,25 @@ Names = dict[str, str]
 HELD = {
     # of targets that metrics.utilization.formula_inputs has tried
     (
-        "metrics.utilization.formula_inputs.FormulaInputs.operators",
+        "metrics.utilization.formula_inputs.FormulaInputs.language_operators",
         "metrics.formula.flops.operators",
+    ),
+    (
+        "metrics.utilization.image_work.trained_parts",
+        "metrics.formula.vision.TrainedParts.__post_init__",
+    ),
+    (
+        "metrics.utilization.image_work.trained_parts",
+        "metrics.formula.flops.Trainable.__post_init__",
+    ),
+    # of kinds without adapters
+    (
+        "metrics.formula.vision.TrainedParts.trainable_of",
+        "metrics.formula.flops.Trainable.__post_init__",
+    ),
+    (
+        "metrics.utilization.image_work.ImageWork.operators_of",
+        "metrics.formula.vision.counted_operators",
     ),
     (
         "metrics.utilization.utilization._under_each_convention",

@@ -401,7 +401,7 @@ def peaks() -> str:
 
 def models() -> str:
     """Known models."""
-    counts = pl.col("params_total", "params_active", "hidden_size")
+    counts = pl.col("params_total", "params_active", "hidden_size", "params_tower")
     thousands = counts.map_elements(lambda n: f"{n:,}", return_dtype=pl.String)
     return render_frame(model_table().with_columns(thousands), "markdown")
 

@@ -71,6 +71,12 @@ def _complete(row: dict[str, Any], printed: Mapping[str, str]) -> None:
     tokens or more. A text log of O or later, where a count of this rank has 8 decimals, is newer
     than the fix. Older ratios stay among the fields without a column.
 
+    img_tokens of Qwen's towers are patches since e968368a2 (2026-03-16), which prints
+    img_efficient_attn_ratio as well. Before, they were tokens of the language model and two borders
+    per image. The ratio divides by the squared image tokens of a pack. Until f15a2d5fa (2026-06-08)
+    it divided by those of a sample, from which no sum of squares follows. Lines with seqlen_tokens
+    (Q) are newer than that. Older figures stay among the fields without a column.
+
     A tracker's train_time starts with this process if exp_tgs is printed too. Before J it may
     include the launches that this one resumes.
     """
@@ -85,6 +91,11 @@ def _complete(row: dict[str, Any], printed: Mapping[str, str]) -> None:
     of_rank = printed.get("step_consumed_tokens#2", printed.get("step_consumed_tokens", ""))
     if re.fullmatch(r"\d+\.\d{8}", of_rank) and (ratio := printed.get("efficient_attn_ratio")):
         row["attention_ratio"] = float(ratio)
+    images, image_ratio = (printed.get(key) for key in ("img_tokens", "img_efficient_attn_ratio"))
+    if images is not None and image_ratio is not None:
+        row["image_tokens"] = float(images)
+        if "seqlen_tokens" in printed:
+            row["image_attention_ratio"] = float(image_ratio)
     if "exp_tgs" in values and "train_time" in values:
         row["since_start_s"] = float(values["train_time"])
     for key in ("local_loss", "total_loss"):
@@ -115,7 +126,8 @@ def _training_config(lines: Sequence[str]) -> dict[str, str]:
         "mtp_modules": _mtp_modules(model),
     }
     facts = {name: str(value) for name, values in sizes.items() for value in values}
-    return facts | _model(config, model) | _numbers(model, fsdp) | _recompute(model, fsdp)
+    described = _model(config, model) | _trained_parts(model)
+    return facts | described | _numbers(model, fsdp) | _recompute(model, fsdp)
 
 
 def _dumped(lines: Sequence[str]) -> dict[str, Any]:
@@ -147,11 +159,11 @@ def _mtp_modules(model: Mapping[str, Any]) -> list[int]:
 def _model(config: Mapping[str, Any], model: Mapping[str, Any]) -> dict[str, str]:
     """Return the model's path and config.
 
-    Empty for a model with a vision tower, as the images are unknown. Also empty for a printed model
-    that is not understood: it may have fewer layers than its path says.
+    Empty for a printed model that is not understood: it may have fewer layers than its path says.
     """
-    path, hugging_face = config.get("load_from"), _hugging_face(model)
-    if not hugging_face or "text_config" in model or "vision_config" in model:
+    seeing = "text_config" in model or "vision_config" in model
+    path, hugging_face = config.get("load_from"), (_with_tower if seeing else _hugging_face)(model)
+    if not hugging_face:
         return {}
     facts = {"model": path} if isinstance(path, str) and path else {}
     return facts | {"model_config": json.dumps(hugging_face)}
@@ -200,6 +212,85 @@ def _hugging_face(model: Mapping[str, Any]) -> dict[str, Any]:
     config["model_type"] = printed
     config |= {key: attention[key] for key in ATTENTION_KEYS if key in attention}
     return config | ({key: model.get(name) for key, name in EXPERT_KEYS.items()} if sparse else {})
+
+
+QWEN3_VL_KEYS: Final = {
+    "in_channels": "in_channels",
+    "depth": "depth",
+    "hidden_size": "hidden_size",
+    "num_heads": "num_attention_heads",
+    "intermediate_size": "intermediate_size",
+    "patch_size": "patch_size",
+    "spatial_merge_size": "spatial_merge_size",
+    "temporal_patch_size": "temporal_patch_size",
+    "num_position_embeddings": "num_position_embeddings",
+    "deepstack_visual_indexes": "deepstack_visual_indexes",
+}
+"""Keys of Hugging Face's vision_config of a Qwen3-VL, and XTuner's
+(xtuner/v1/model/compose/qwen3_vl/qwen3_vl_config.py)."""
+
+INTERNVIT_KEYS: Final = (
+    *("num_channels", "patch_size", "image_size", "hidden_size", "num_attention_heads"),
+    *("intermediate_size", "use_qk_norm", "num_hidden_layers", "norm_type", "attention_bias"),
+    "use_mean_pooling",
+)
+"""Keys of an InternViT's vision_config, the same in Hugging Face's config
+(xtuner/v1/model/compose/internvl/internvl_config.py)."""
+
+INTERNVL_KEYS: Final = ("vision_feature_layer", "downsample_ratio")
+
+
+def _with_tower(model: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the Hugging Face config of a Qwen3-VL, an InternVL 3.5 or an Intern-S1.
+
+    Empty for other models, and where the projector's widths are not those of tower and text.
+    """
+    vision, projector = _section(model, "vision_config"), _section(model, "projector_config")
+    text = _section(model, "text_config")
+    kind = text.get("model_type") or ("qwen3_moe" if "n_routed_experts" in text else "qwen3")
+    read = _hugging_face(text | {"model_type": kind})
+    widths = (vision.get("hidden_size"), text.get("hidden_size"))
+    if not read or widths != tuple(
+        projector.get(key) for key in ("vision_hidden_size", "text_hidden_size")
+    ):
+        return {}
+    if vision.keys() >= set(QWEN3_VL_KEYS.values()):
+        tower = {key: vision[name] for key, name in QWEN3_VL_KEYS.items()}
+        tower |= {"model_type": "qwen3_vl", "out_hidden_size": widths[1]}
+        return {"model_type": "qwen3_vl", "vision_config": tower, "text_config": read}
+    if vision.keys() >= set(INTERNVIT_KEYS) and model.keys() >= set(INTERNVL_KEYS):
+        tower = {key: vision[key] for key in INTERNVIT_KEYS} | {"model_type": "internvl_vision"}
+        own = {key: model[key] for key in INTERNVL_KEYS}
+        return {"model_type": "internvl", "vision_config": tower, "text_config": read} | own
+    return {}
+
+
+FROZEN_PART_KEYS: Final = {
+    "vision": "freeze_vision",
+    "projector": "freeze_projector",
+    "language": "freeze_language",
+}
+
+
+def _trained_parts(model: Mapping[str, Any]) -> dict[str, str]:
+    """Return what is trained of a model with a vision tower; no part has adapters."""
+    states = {part: model.get(key) for part, key in FROZEN_PART_KEYS.items()}
+    if not all(isinstance(state, bool) for state in states.values()):
+        return {}
+    frozen = [part for part, state in states.items() if state]
+    trainable = "frozen" if states["language"] else "full"
+    return {"trainable": trainable, "frozen_parts": ",".join(frozen) or "none"}
+
+
+def _frozen_parts(lines: Sequence[str]) -> dict[str, str]:
+    """Return the parts of a model with a vision tower that the lines call frozen."""
+    printed = {
+        "Freeze vision tower": "vision",
+        "Freeze multi modal projector": "projector",
+        "Freeze language model": "language",
+    }
+    frozen = [part for text, part in printed.items() if any(text in line for line in lines)]
+    return {"frozen_parts": ",".join(frozen)}
 
 
 def _numbers(model: Mapping[str, Any], fsdp: Mapping[str, Any]) -> dict[str, str]:
@@ -322,6 +413,19 @@ FACT_BLOCKS: Final = (
         max_lines=100_000,
         printed_by=f"{XTUNER_ENGINE_SOURCE} TrainEngine.build_model",
         example=MODEL_EXAMPLE,
+    ),
+    FactBlock(
+        start=r"\] Freeze (?:vision tower|multi modal projector|language model)\s*$",
+        end=r"^(?!.*\] Freeze (?:vision tower|multi modal projector|language model)\s*$)",
+        read=_frozen_parts,
+        include_start=True,
+        printed_by="InternLM/xtuner/xtuner/v1/model/compose/base.py@b934f46 "
+        "BaseComposeModel._freeze_modules",
+        example=(
+            "[XTuner][2026-11-20 15:50:18][INFO] Freeze vision tower",
+            "[XTuner][2026-11-20 15:50:18][INFO] Freeze multi modal projector",
+            "[XTuner][2026-11-20 15:50:19][INFO] XTUNER_GC_ENABLE: None",
+        ),
     ),
     FactBlock(
         start=r"The `compile_cfg` of model is \{\s*$",

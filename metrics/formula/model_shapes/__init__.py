@@ -22,7 +22,14 @@ from ..messages import ImpossibleShapeError, ShapeError, UnknownModelError
 from .config import Config
 from .hugging_face import from_hugging_face, model_types, other_parts, text_config
 from .megatron_header import check_rank_params
-from .models import buildable_models, find_model, known_models, model_names
+from .models import (
+    buildable_models,
+    find_config,
+    find_model,
+    known_models,
+    model_names,
+    vision_model_names,
+)
 from .printed import from_megatron, from_torchtitan
 from .shape import (
     Attention,
@@ -54,6 +61,7 @@ __all__ = [
     "Weight",
     "buildable_models",
     "check_rank_params",
+    "find_config",
     "find_model",
     "from_hugging_face",
     "from_megatron",
@@ -64,5 +72,6 @@ __all__ = [
     "other_parts",
     "targeted_weights",
     "text_config",
+    "vision_model_names",
     "with_params_total",
 ]

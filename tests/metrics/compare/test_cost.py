@@ -26,3 +26,21 @@ def test_money_is_hours_times_price_where_both_are_known() -> None:
 )
 def test_a_price_is_an_amount_and_a_currency(text: str, amount: float, currency: str) -> None:
     assert cost.price(text) == cost.Price(amount, currency)
+
+
+def test_each_accelerator_has_a_price() -> None:
+    found = cost.prices(["A100=1.20", "H100=2.50 EUR", "3"])
+    assert found is not None
+    assert str(found.of("NVIDIA H100 SXM")) == "2.50 EUR"
+    assert str(found.of("NVIDIA A100 SXM 80GB")) == "1.20"
+    assert str(found.of("NVIDIA B200")) == "3.00"
+    assert cost.prices([]) is None
+
+
+def test_a_short_name_is_a_whole_word() -> None:
+    found = cost.prices(["b200=4", "H100 PCIe=2", "H100=3"])
+    assert found is not None
+    assert found.of("NVIDIA GB200") is None
+    assert str(found.of("NVIDIA H100 PCIe")) == "2.00"
+    assert str(found.of("NVIDIA H100 SXM")) == "3.00"
+    assert found.of(None) is None

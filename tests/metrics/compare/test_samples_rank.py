@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from fairmfu.ingest import read_logs
 from fairmfu.metrics.pipeline.analysis import Analysis, analyse
-from fairmfu.reports.text.comparison import Comparison, compare
+from fairmfu.reports.comparison.comparison import Comparison, compare
 
 STEPS = 40
 

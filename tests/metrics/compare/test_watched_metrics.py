@@ -203,8 +203,9 @@ def test_few_launches_claim_nothing(failed: list[bool]) -> None:
     assert failure_rise(failed) is None
 
 
-@settings(max_examples=20, deadline=None)
-@given(seed=st.integers(0, 1000), share=st.sampled_from([0.0, 0.02, 0.1, 0.5]))
-def test_launches_that_fail_equally_often_are_no_rise(seed: int, share: float) -> None:
-    failed = np.random.default_rng(seed).random(100) < share
-    assert failure_rise(failed.tolist()) is None
+@pytest.mark.parametrize("share", [0.0, 0.02, 0.1, 0.5])
+def test_launches_that_fail_equally_often_are_no_rise(share: float) -> None:
+    """About one series of 1,000 has a rise by chance, at half of the launches failed."""
+    series = (np.random.default_rng(seed).random(100) < share for seed in range(200))
+    rises = [failure_rise(failed.tolist()) for failed in series]
+    assert sum(rise is not None for rise in rises) <= 1

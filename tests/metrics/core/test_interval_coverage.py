@@ -16,9 +16,11 @@ import pytest
 from fairmfu.metrics.core.intervals import (
     Estimate,
     RateInterval,
+    RepeatedRates,
     estimate_ratio,
     mean_over_runs,
     rate_interval,
+    ratio_of_repeats,
     smallest_difference,
 )
 from fairmfu.metrics.throughput.warmup import warm_up_length
@@ -202,6 +204,23 @@ def test_an_interval_over_runs_holds_what_differs_between_them(repeats: int) -> 
     found = [mean_over_runs(list(row)) for row in rates]
     assert 0.93 <= covered([e for e in found if e is not None], 6000) <= 0.97
     assert mean_over_runs([6000.0, 6100.0]) is None
+
+
+@pytest.mark.parametrize(("ours", "theirs"), [(3, 3), (5, 5), (3, 10), (10, 3)])
+@pytest.mark.parametrize("noisier", [1.0, 3.0])
+def test_a_ratio_of_repeats_covers_the_truth(ours: int, theirs: int, noisier: float) -> None:
+    """Runs that scatter by 1 %, of the other setting by up to three times as much.
+
+    Welch's t holds the truth in 93.1 to 96.6 % of 200,000 such pairs.
+    """
+    random = np.random.default_rng(15)
+    one = 6300 * np.exp(0.01 * random.standard_normal((RUNS, ours)))
+    two = 6000 * np.exp(0.01 * noisier * random.standard_normal((RUNS, theirs)))
+    found = [
+        ratio_of_repeats(RepeatedRates(tuple(a)), RepeatedRates(tuple(b)))
+        for a, b in zip(one, two, strict=True)
+    ]
+    assert 0.91 <= covered(found, 1.05) <= 0.985
 
 
 def test_repeats_that_agree_are_no_surer_than_their_own_intervals_make_them() -> None:

@@ -47,7 +47,7 @@ Float64: samples_per_update tokens_per_update peak_memory_bytes memory_slope
 List(MemoryChange): memory_changes
 Float64: startup_s memory_growth
 List(LossAtCount): losses
-Float64: mfu mfu_full_attention mfu_conservative mfu_bf16
+Float64: mfu mfu_language_model mfu_full_attention mfu_conservative mfu_bf16
 Float64: mfu_bf16_full_attention hfu_low hfu_high implied
 Int64: params_total
 String: work attention_pattern
@@ -73,7 +73,9 @@ Int64: evidence_windows
 String: evidence_cause
 Float64: token_gap
 List(String): token_counts
-Float64: tokens_per_gpu_step attention_ratio sequence_length
+Float64: tokens_per_gpu_step attention_ratio
+ImageCounts: image_counts
+Float64: sequence_length
 String: formula
 Float64: logged_tgs logged_tflops logged_mfu logged_tgs_total
 Float64: logged_samples_per_second logged_samples_running
@@ -139,6 +141,7 @@ List(String): token_counts
 Float64: logged_tgs logged_tflops logged_mfu logged_tgs_total
 Float64: logged_samples_per_second logged_samples_running attention_ratio
 List(Float64): document_pairs
+ImageCounts: image_counts
 Float64: sequence_length
 List(String): throughput_missing
 List(Message): throughput_warnings
@@ -255,6 +258,10 @@ DTYPES = {
             dict.fromkeys(("from_step", "to_step"), pl.Int64)
             | dict.fromkeys(("seconds_per_step", "share"), pl.Float64)
         )
+    ),
+    "ImageCounts": pl.Struct(
+        dict.fromkeys(("tokens", "squares_low", "squares_high", "squares_packed"), pl.Float64)
+        | dict.fromkeys(("multiple", "contradictions"), pl.Int64)
     ),
     "List(MemoryChange)": pl.List(
         pl.Struct(

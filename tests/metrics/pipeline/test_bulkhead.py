@@ -26,9 +26,9 @@ from fairmfu.metrics.pipeline.analysis import Analysis, analyse, tables_of_runs
 from fairmfu.metrics.pipeline.bulkhead import compute_apart
 from fairmfu.metrics.pipeline.incremental import rescore
 from fairmfu.metrics.pipeline.metrics_cache import KEPT_SCHEMA, finish_metrics
+from fairmfu.reports.comparison.comparison import compare
 from fairmfu.reports.page import html_report
 from fairmfu.reports.page.report_data import report
-from fairmfu.reports.text.comparison import compare
 from fairmfu.reports.text.summary import explain
 from tests.support.effort import THOROUGH
 from tests.support.folders import ROOT

@@ -26,9 +26,10 @@ from fairmfu.reports.nightly.findings import (
     exit_code,
     failure_cause,
     find,
+    repeated_failure,
     told_failures,
 )
-from fairmfu.reports.nightly.headline import headline
+from fairmfu.reports.nightly.headline import failure_lines, headline
 from fairmfu.reports.nightly.jobs import JOB_SCHEMA
 from fairmfu.reports.nightly.night_outputs import junit, summary
 from fairmfu.reports.nightly.night_report import build_digest
@@ -100,6 +101,33 @@ def test_failed_missing_and_slower_jobs_are_told_in_this_order():
     )
     assert exit_code(night) == 5
     assert kinds(night)[:4] == ["job-failed"] * 2 + ["job-missing", "standing-regression"]
+
+
+def test_failures_in_a_row_are_counted() -> None:
+    rows = job("ds-1b", *WELL, "out_of_memory", "out_of_memory", last_step=40, step_lines=20)
+    rows[-2] |= {"last_step": 40, "step_lines": 20}
+    assert says(night_of(rows)).startswith(
+        "The only job failed tonight: ds-1b (out of memory at step 40 again, "
+        "2 failed runs in a row)."
+    )
+    assert failure_lines(build_digest(night_of(rows))) == [
+        f"ds-1b: {OOM} Read the log: /logs/ds-1b/10.log"
+    ]
+
+
+@given(
+    before=st.lists(st.sampled_from(["completed", "incomplete"]), max_size=5),
+    failed=st.lists(
+        st.sampled_from(["crashed", "killed", "out_of_memory"]), min_size=1, max_size=5
+    ),
+)
+def test_a_failure_behind_a_good_run_is_the_first_in_a_row(
+    before: list[str], failed: list[str]
+) -> None:
+    rows = job("ds-1b", *failed, *before, *failed)
+    told = repeated_failure([{"step_lines": None, **row} for row in rows])
+    many = len(failed) if before else 2 * len(failed)
+    assert (f", {many} failed runs in a row" in told) == (many > 1)
 
 
 def test_a_failure_is_new_once_and_named_until_the_job_runs_again():

@@ -158,3 +158,27 @@ def test_the_largest_losses_are_named_and_small_ones_are_not() -> None:
     assert diagnosis(row(time_lost=lost))[1:] == [
         "Time lost, of the wall time: 14.9 % evaluation (2.5 min), 9.0 % start-up (1.5 min)."
     ]
+
+
+def test_the_rate_stands_behind_the_outcome_with_its_interval_and_mfu() -> None:
+    steady = row(tgs=50_721.5, tgs_low=50_405.2, tgs_high=51_042.0, mfu=0.375)
+    assert diagnosis(steady)[1] == (
+        "Rate: 50,722 tokens/s/GPU (95 % interval 50,405 to 51,042), MFU 37.5 % (exact attention)."
+    )
+    assert diagnosis(row(tgs=4_749.4, seconds_per_step=0.863, step_unit="micro_step"))[1] == (
+        "Rate: 4,749 tokens/s/GPU, 0.863 s a micro-step."
+    )
+    assert diagnosis(row(samples_per_second=44.8, seconds_per_step=0.357))[1] == (
+        "Rate: 44.8 samples/s over all GPUs, 0.357 s a step."
+    )
+
+
+def test_an_unknown_rate_has_its_reason() -> None:
+    ended = row(steps=0, warnings=["This launch has no training step."], warning_kinds=["no-steps"])
+    assert diagnosis(ended)[1:] == ["Rate: unknown, because this launch has no training step."]
+
+
+def test_waits_for_data_have_a_line() -> None:
+    assert diagnosis(row(bound="data", data_share=0.23))[1:] == [
+        "Data: 23 % of the step time waits for data."
+    ]

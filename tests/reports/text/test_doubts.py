@@ -15,7 +15,7 @@ from fairmfu.metrics.core.run_table import (
     short_doubt,
 )
 from fairmfu.metrics.pipeline.analysis import Analysis, analyse
-from fairmfu.reports.text.comparison import compare
+from fairmfu.reports.comparison.comparison import compare
 from fairmfu.reports.text.runs_table import columns_of_runs
 from tests.support.folders import ROOT
 from tests.support.markup import markup

@@ -22,7 +22,7 @@ def row(**values: object) -> dict[str, Any]:
     return dict.fromkeys(METRICS) | {"outcome": "completed"} | values
 
 
-def test_ranks_and_data_are_told() -> None:
+def test_ranks_are_told() -> None:
     told = outcome_sentence(
         row(
             ranks=8,
@@ -30,13 +30,11 @@ def test_ranks_and_data_are_told() -> None:
             slowest_rank="5",
             slowest_share=0.93,
             rank_steps=400,
-            bound="data",
-            data_share=0.23,
         )
     )
     assert told == (
         "Outcome: completed; step times of 8 logged ranks differ by 6.1 %, and rank 5 is slowest "
-        "in 93 % of 400 steps (12 % by chance); 23 % of the step time waits for data."
+        "in 93 % of 400 steps (12 % by chance)."
     )
 
 

@@ -264,7 +264,8 @@ def test_too_few_windows_claim_no_winner(shelf: Shelf) -> None:
 def test_runs_that_are_not_alike_have_no_winner(shelf: Shelf) -> None:
     shelf.put("long", "torchtitan", 2.56, seq_len=16_384)
     shelf.put("short", "torchtitan", 1.28, seed=2)
-    said = shelf.first_line("long", "short")
+    effect, said, *_ = shelf.compare("long", "short").splitlines()
+    assert "sequence length 16,384 -> 8,192: " in effect
     assert said.startswith(
         "long and short train the same model, but are not ranked: different sequence length "
         "(16,384 / 8,192); FLOPs per token (5.7914e+10 / 5.1471e+10). No winner is claimed."
@@ -281,13 +282,14 @@ def test_a_fact_that_became_unknown_leaves_the_ratio_of_the_rates(shelf: Shelf) 
     shelf.put("good", "torchtitan", 1.28)
     shelf.put("bad", "torchtitan", 1.28 / 0.9, seed=2)
     fairmfu("set", "bad", "document_mask=true", "--store", shelf.store)
-    said = shelf.first_line("good", "bad")
+    effect, said, *_ = shelf.compare("good", "bad").splitlines()
+    assert "attention causal -> causal, stops at document borders: 0.900x" in effect
     assert "are not comparable, so no winner is claimed: bad: unknown" in said
     (ratio, low, high) = numbers(said, r"bad has ([\d.]+)x \(([\d.]+) to ([\d.]+)\) the rate\.")
     assert low < ratio < high
     assert ratio == pytest.approx(0.9, abs=0.01)
     assert "Other differences: attention (causal / causal, stops at document borders)" in said
-    (back,) = numbers(shelf.first_line("bad", "good"), r"good has ([\d.]+)x")
+    (back,) = numbers(shelf.compare("bad", "good"), r"good has ([\d.]+)x")
     assert back == pytest.approx(1 / ratio, rel=0.01)
 
 

@@ -15,8 +15,8 @@ from markdown_it import MarkdownIt
 
 from fairmfu.cli import main
 from fairmfu.metrics.compare.repeated_runs import SpeedRatio
-from fairmfu.reports.text.comparison_markdown import GREEN, RED, WHITE, YELLOW
-from fairmfu.reports.text.speed_change import (
+from fairmfu.reports.comparison.comparison_markdown import GREEN, RED, WHITE, YELLOW
+from fairmfu.reports.comparison.speed_change import (
     FASTER,
     GATE_HEAD_FAILED,
     GATE_PASSED,

@@ -19,9 +19,9 @@ from fairmfu.metrics.compare.repeated_runs import (
     speed_ratio,
 )
 
-from .run_narrative import BAD_OUTCOMES, OUTCOME_LABELS
-from .tabular import difference_text
-from .verdict import PLAIN_STYLE, Style, is_equally_fast
+from ..text.run_narrative import BAD_OUTCOMES, OUTCOME_LABELS
+from ..text.tabular import difference_text
+from ..text.verdict import PLAIN_STYLE, Style, is_equally_fast
 
 GATE_PASSED, GATE_SLOWER, GATE_HEAD_FAILED, GATE_UNDECIDED = 0, 3, 5, 6
 """Exit codes of a gate; 1, 2 and 4 mean the same as for every command."""

@@ -15,8 +15,11 @@ from fairmfu.metrics.compare.comparability import head_differences
 from fairmfu.metrics.compare.comparison_row import ComparisonRow
 from fairmfu.metrics.core.run_table import value_of
 
-from .markdown import MARKDOWN_STYLE
-from .run_narrative import BAD_OUTCOMES, OUTCOME_LABELS
+from ..text.markdown import MARKDOWN_STYLE
+from ..text.run_narrative import BAD_OUTCOMES, OUTCOME_LABELS
+from ..text.summary import comparison_frames, unranked_pair
+from ..text.tabular import GIB, count, decimal, percent, render_frame, signed_percent
+from ..text.verdict import Verdict, group_verdict, no_ranking_reason, pair_verdict, ranked_groups
 from .speed_change import (
     FASTER,
     GATE_PASSED,
@@ -27,9 +30,6 @@ from .speed_change import (
     GateResult,
     SpeedChange,
 )
-from .summary import comparison_frames, unranked_pair
-from .tabular import GIB, count, decimal, percent, render_frame, signed_percent
-from .verdict import Verdict, group_verdict, no_ranking_reason, pair_verdict, ranked_groups
 
 RED, YELLOW, GREEN, WHITE = (
     "\N{LARGE RED CIRCLE}",
@@ -64,7 +64,7 @@ NO_RATIO: Final = ("loss_at_equal_tokens", "logged_tflops", "logged_mfu")
 def comparison_markdown(ranked: pl.DataFrame, rows: Sequence[ComparisonRow]) -> str:
     """Return each group with its verdict, tables and notes, then runs without a rank.
 
-    ranked, rows: of reports.text.comparison.Comparison
+    ranked, rows: of reports.comparison.comparison.Comparison
     """
     frames = comparison_frames(ranked, rows, "markdown")
     two = unranked_pair(rows, MARKDOWN_STYLE)

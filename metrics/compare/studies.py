@@ -1,0 +1,567 @@
+"""Studies: runs of one model that differ in facts, and the effect of each fact.
+
+A ranking asks which framework is faster. A study asks what a change of facts does: one knob,
+several knobs, the number of GPUs, the accelerator, a new version, or nothing at all (repeats).
+Runs of one framework with equal facts are a `Setting`; a `Study` sets each setting beside a
+baseline. Its ratios are of the rate per GPU, and no winner is claimed: the work may differ, as
+with another precision.
+
+Facts that follow from others are not counted as differences: the global batch grows with the GPUs.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from math import exp, log, log2
+from statistics import geometric_mean
+from typing import Final, Literal
+
+from ..core.intervals import Estimate
+from ..core.messages import by_gravity
+from ..core.run_table import not_null, value_of
+from .comparability import TOKEN_UNIT, format_value, plain_value, token_group
+from .comparison_row import ComparisonRow
+from .repeated_runs import ComparisonSide, SpeedRatio, comparison_sides, speed_ratio
+
+StudyKind = Literal["repeats", "change", "knobs", "scale", "accelerators"]
+
+DEVICE, GPUS = "device", "gpus"
+BATCH: Final = ("samples_per_update", "micro_batch_size", "gradient_accumulation")
+LAYOUT: Final = (
+    *("replicas", "replica_groups", "tensor_parallel", "pipeline_parallel", "context_parallel"),
+    *("expert_parallel", "zero_stage"),
+)
+KNOBS: Final = (
+    *("precision", "recompute", "compile", "attention", "attention_pattern", "trained", "packed"),
+    *("seq_len", *BATCH, *LAYOUT),
+)
+SOFTWARE: Final = ("framework_version", "torch", "cuda", "nccl", "driver", "commit")
+"""Facts that a log states or not by its version, so only known values differ."""
+FACTS: Final = (DEVICE, GPUS, *KNOBS, *SOFTWARE)
+"""Facts by which runs of one framework are told apart."""
+
+ASKED_AS: Final = {
+    "accelerator": DEVICE,
+    "trainable": "trained",
+    "global_batch_size": "samples_per_update",
+    "version": "framework_version",
+}
+"""Other names by which a person asks for one of FACTS."""
+
+FOLLOWS: Final[Mapping[str, tuple[str, ...]]] = {
+    "samples_per_update": ("micro_batch_size", "gradient_accumulation", GPUS, *LAYOUT),
+    "replicas": (GPUS, "tensor_parallel", "pipeline_parallel", "context_parallel"),
+    "attention_pattern": ("packed",),
+    "commit": ("framework_version",),
+}
+"""Facts that follow from others: no difference of their own where one of those differs."""
+
+PLAIN_VALUES: Final = {None, "no", "none", "bf16", 1, 0}
+"""Values of a setting that nobody has tuned; a baseline has most of them."""
+
+MAX_CHANGES: Final = 3
+"""Most facts that may change at once in a study that nobody asked for."""
+MIN_POINTS_AHEAD: Final = 3
+"""Fewest sizes from which a study tells the speed at twice the GPUs."""
+STANDARD_ERRORS_90: Final = 1.645
+STANDARD_ERRORS_95: Final = 1.96
+MAX_GROWTH: Final = 2.0
+"""Largest growth of the loss per doubling: a loss in proportion to the GPUs doubles each time."""
+SAME_SIZE: Final = 0.01
+"""Largest relative difference of batches that count as equal."""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """Fact with another value than in another setting. None: not stated."""
+
+    name: str
+    before: object
+    after: object
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """Runs of one framework with equal facts.
+
+    values: of FACTS; rows: its runs, those with a rate first, the fastest first
+    side: their rate, pooled; None if no run has one
+    """
+
+    values: Mapping[str, object]
+    rows: tuple[ComparisonRow, ...]
+    side: ComparisonSide | None
+
+    @property
+    def first(self) -> ComparisonRow:
+        """Run that stands for the setting."""
+        return self.rows[0]
+
+
+@dataclass(frozen=True, slots=True)
+class Effect:
+    """Setting beside the baseline of its study.
+
+    changes: from the baseline; empty for the baseline itself
+    ratio: of the rates per GPU, to the baseline; None without a rate, or of another unit
+    step: a setting that differs in one fact only and is nearer to the baseline, if there is one
+    step_change, step_ratio: that fact, and the ratio to that setting
+    """
+
+    setting: Setting
+    changes: tuple[Change, ...]
+    ratio: SpeedRatio | None
+    step: Setting | None = None
+    step_change: Change | None = None
+    step_ratio: SpeedRatio | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Study:
+    """Settings that answer one question.
+
+    kind: the question; by: the facts that differ, in the order of FACTS
+    effects: the baseline first; by a number (GPUs, batch) where that is the question
+    """
+
+    kind: StudyKind
+    by: tuple[str, ...]
+    baseline: Setting
+    effects: tuple[Effect, ...]
+
+    @property
+    def run_ids(self) -> set[str]:
+        """Ids of all its runs."""
+        return {row["run_id"] for effect in self.effects for row in effect.setting.rows}
+
+    @property
+    def is_sure(self) -> bool:
+        """True if some effect of one fact has an interval, or the runs are repeats."""
+        single = (e for e in self.effects if len(e.changes) == 1 or e.step is not None)
+        ratios = (e.step_ratio if e.step is not None else e.ratio for e in single)
+        return self.kind == "repeats" or any(r is not None and r.low is not None for r in ratios)
+
+    @property
+    def confounded(self) -> tuple[Effect, ...]:
+        """Effects of several facts, which no step between settings separates."""
+        several = (effect for effect in self.effects if len(effect.changes) > 1)
+        return tuple(effect for effect in several if effect.step is None)
+
+
+def find_studies(
+    rows: Sequence[ComparisonRow], by: str | None = None, baseline: str | None = None
+) -> list[Study]:
+    """Return the studies among runs: sure effects first, then by number of runs.
+
+    rows: metrics.compare.comparability.rank_runs with all metrics, also of runs without a rate
+    by: the fact of which to show the effect, one of FACTS; None: whatever differs
+    baseline: the run_id of the run to compare with; None: the plainest setting of each study
+    """
+    families: dict[Hashable, list[ComparisonRow]] = defaultdict(list)
+    for row in rows:
+        if (key := _family(row)) is not None:
+            families[key].append(row)
+    settings = [settings_of(family) for family in families.values()]
+    if by is None:
+        found = [study for family in settings for study in _of_family(family, baseline)]
+    else:
+        found = [study for family in settings for study in _by_fact(family, by, baseline)]
+        alone = (_confounded(family, by, baseline) for family in settings if not found)
+        found += [study for study in alone if study is not None]
+    if baseline is not None:
+        found = [study for study in found if baseline in study.run_ids]
+    return sorted(found, key=lambda study: (not study.is_sure, -len(study.run_ids)))
+
+
+def _family(row: ComparisonRow) -> Hashable | None:
+    """Return what the runs of a study share; None if the model is unknown."""
+    model = row["work"] or row["model"]
+    return None if model is None else (model, row["log_format"], row["synthetic"])
+
+
+# --- settings -----------------------------------------------------------------------------
+
+
+def settings_of(rows: Iterable[ComparisonRow]) -> list[Setting]:
+    """Return the runs by equal facts."""
+    by_values: dict[tuple[object, ...], list[ComparisonRow]] = defaultdict(list)
+    for row in rows:
+        by_values[tuple(_value(row, name) for name in FACTS)].append(row)
+    return [
+        Setting(dict(zip(FACTS, values, strict=True)), *_pooled(of))
+        for values, of in by_values.items()
+    ]
+
+
+def _value(row: ComparisonRow, name: str) -> object:
+    return plain_value(value_of(row, name))
+
+
+def _pooled(
+    rows: Sequence[ComparisonRow],
+) -> tuple[tuple[ComparisonRow, ...], ComparisonSide | None]:
+    """Return the runs in order, and their rate.
+
+    Two repeats have the widest of their intervals: the noise between runs is unknown.
+    """
+    rated = [row for row in rows if _has_sure_rate(row)]
+    others = tuple(row for row in rows if row not in rated)
+    units = {row["ranked_unit"] for row in rated}
+    if len(units) != 1:
+        return tuple(rows), None
+    alike = [row | {"setup": "A"} for row in rated]
+    sides = comparison_sides(alike)
+    ordered = (*sorted(rated, key=lambda row: -not_null(row["ranked_rate"])), *others)
+    if len(sides) == 1:
+        return ordered, sides[0]
+    rate = geometric_mean([side.rate for side in sides])
+    known = [side.estimate for side in sides if side.estimate is not None]
+    estimate = None
+    if len(known) == len(sides):
+        estimate = Estimate(rate, min(each.low for each in known), max(each.high for each in known))
+    why = next((side.no_interval_reason for side in sides if side.estimate is None), None)
+    return ordered, ComparisonSide(tuple(alike), len(sides), rate, estimate, why)
+
+
+def _has_sure_rate(row: ComparisonRow) -> bool:
+    """Return whether the rate holds; unknown facts keep a run out of a ranking only."""
+    graver, _ = by_gravity(row["warnings"])
+    return row["ranked_rate"] is not None and not graver and row["implied"] is None
+
+
+def changes_between(before: Setting, after: Setting) -> tuple[Change, ...]:
+    """Return the facts that differ, without those that follow from others."""
+    differ = {
+        name
+        for name in FACTS
+        if before.values[name] != after.values[name] and not _untold(name, before, after)
+    }
+    own = [
+        name for name in FACTS if name in differ and not differ.intersection(FOLLOWS.get(name, ()))
+    ]
+    return tuple(Change(name, before.values[name], after.values[name]) for name in own)
+
+
+def _untold(name: str, *settings: Setting) -> bool:
+    """Return whether a fact cannot be compared, because one log is silent."""
+    silent = any(setting.values[name] is None for setting in settings)
+    return silent and (name in SOFTWARE or name in LAYOUT or name in (DEVICE, GPUS))
+
+
+# --- questions ----------------------------------------------------------------------------
+
+
+def _of_family(settings: Sequence[Setting], baseline: str | None) -> list[Study]:
+    offers = _fastest_of_each(settings)
+    studies = [
+        *_each(offers, "accelerators", lambda setting: _kept(setting, SAME_OFFER), baseline),
+        *_each(settings, "scale", _without(GPUS, *BATCH, *LAYOUT), baseline),
+        *_each(settings, "knobs", lambda setting: _kept(setting, (DEVICE, GPUS)), baseline),
+    ]
+    repeats = [one for one in settings if one.side is not None and one.side.has_run_interval]
+    alone = [one for one in repeats if not any(_holds(study, one) for study in studies)]
+    return [*studies, *(Study("repeats", (), one, (Effect(one, (), None),)) for one in alone)]
+
+
+SAME_OFFER: Final = ("precision", "seq_len", "attention_pattern", "trained", "packed")
+"""Facts that runs on two accelerators share; batch and layout are what each of them allows."""
+
+
+def _fastest_of_each(settings: Iterable[Setting]) -> list[Setting]:
+    """Return the fastest setting of each accelerator, by SAME_OFFER."""
+    best: dict[Hashable, Setting] = {}
+    for setting in settings:
+        if setting.side is not None and setting.values[DEVICE] is not None:
+            key = _kept(setting, (DEVICE, *SAME_OFFER))
+            best[key] = max(best.get(key, setting), setting, key=_rate)
+    return list(best.values())
+
+
+def _holds(study: Study, setting: Setting) -> bool:
+    return any(effect.setting is setting for effect in study.effects)
+
+
+def _without(*names: str) -> Callable[[Setting], Hashable]:
+    kept = tuple(name for name in FACTS if name not in names)
+    return lambda setting: _kept(setting, kept)
+
+
+def _kept(setting: Setting, names: Sequence[str]) -> Hashable:
+    return tuple(setting.values[name] for name in names)
+
+
+def _each(
+    settings: Sequence[Setting],
+    kind: StudyKind,
+    shared: Callable[[Setting], Hashable],
+    baseline: str | None,
+) -> list[Study]:
+    """Return a study of each set of settings that share facts."""
+    by_shared: dict[Hashable, list[Setting]] = defaultdict(list)
+    for setting in settings:
+        by_shared[shared(setting)].append(setting)
+    found = (_study(kind, alike, baseline) for alike in by_shared.values() if len(alike) > 1)
+    return [study for study in found if study is not None]
+
+
+def _by_fact(settings: Sequence[Setting], by: str, baseline: str | None) -> list[Study]:
+    """Return the studies of settings that differ in one fact alone."""
+    follow = [name for name, causes in FOLLOWS.items() if by in causes]
+    found = _each(settings, KIND_OF_FACT.get(by, "knobs"), _without(by, *follow), baseline)
+    return [study for study in found if by in study.by]
+
+
+def _confounded(settings: Sequence[Setting], by: str, baseline: str | None) -> Study | None:
+    """Return the study of all settings that state a fact, whatever else differs."""
+    told = [setting for setting in settings if setting.values[by] is not None]
+    if len({setting.values[by] for setting in told}) < 2:  # noqa: PLR2004 - a difference
+        return None
+    return _study(KIND_OF_FACT.get(by, "knobs"), told, baseline, wanted=True)
+
+
+KIND_OF_FACT: Final[Mapping[str, StudyKind]] = {DEVICE: "accelerators", GPUS: "scale"}
+
+
+def _study(
+    kind: StudyKind, settings: Sequence[Setting], baseline: str | None, *, wanted: bool = False
+) -> Study | None:
+    """Return a study; None without two rates, or without a difference.
+
+    wanted: settings with many changes are shown too
+    """
+    rated = [setting for setting in settings if setting.side is not None]
+    if not rated:
+        return None
+    base = _baseline(kind, settings, rated, baseline)
+    effects = [_effect(setting, base) for setting in settings]
+    by = [name for name in FACTS if any(c.name == name for e in effects for c in e.changes)]
+    if not by or (kind in CLASS_FACT and CLASS_FACT[kind] not in by):
+        return None
+    if kind == "knobs" and set(by) <= set(SOFTWARE):
+        kind = "change"
+    told = _with_steps(effects)
+    if not wanted:
+        told = [each for each in told if len(each.changes) <= MAX_CHANGES or each.step is not None]
+    if all(each.ratio is None for each in told):
+        return None
+    return Study(kind, tuple(by), base, tuple(sorted(told, key=_order(kind, by, base))))
+
+
+CLASS_FACT: Final = {"scale": GPUS, "accelerators": DEVICE}
+"""Fact that must differ in a study of a kind."""
+
+
+def _baseline(
+    kind: StudyKind, settings: Sequence[Setting], rated: Sequence[Setting], wanted: str | None
+) -> Setting:
+    named = [one for one in settings if any(row["run_id"] == wanted for row in one.rows)]
+    if named:
+        return named[0]
+    if kind == "scale":
+        return min(rated, key=lambda one: (_number(one.values[GPUS]), _rate(one)))
+    if kind == "accelerators":
+        return min(rated, key=_rate)
+    differ = [name for name in KNOBS if len({one.values[name] for one in settings}) > 1]
+    return min(rated, key=lambda one: (_tuned(one, differ), _smallest(one), _rate(one)))
+
+
+def _tuned(setting: Setting, differ: Sequence[str]) -> int:
+    """Return how many of some facts are not plain in a setting."""
+    values = [setting.values[name] for name in differ]
+    return sum(not (isinstance(v, int | float) or v in PLAIN_VALUES) for v in values)
+
+
+def _smallest(setting: Setting) -> tuple[float, ...]:
+    return tuple(_number(setting.values[name]) for name in ("seq_len", *BATCH, *LAYOUT))
+
+
+def _number(value: object) -> float:
+    return float(value) if isinstance(value, int | float) else 0.0
+
+
+def _rate(setting: Setting) -> float:
+    return 0.0 if setting.side is None else setting.side.rate
+
+
+def _effect(setting: Setting, base: Setting) -> Effect:
+    return Effect(setting, changes_between(base, setting), _ratio(setting, base))
+
+
+def _ratio(setting: Setting, base: Setting) -> SpeedRatio | None:
+    """Return the ratio of rates of one unit, per GPU and of tokens counted alike."""
+    own, other = setting.side, base.side
+    if setting is base or own is None or other is None or own.unit != other.unit:
+        return None
+    gpus = {setting.values[GPUS], base.values[GPUS]}
+    if own.unit != TOKEN_UNIT and (len(gpus) > 1 or None in gpus):
+        return None
+    bases = {token_group(side.rows[0]) for side in (own, other)}
+    return None if len(bases) > 1 else speed_ratio(own, other)
+
+
+def _with_steps(effects: Sequence[Effect]) -> list[Effect]:
+    """Add the step to each effect of several facts, if there is one."""
+    facts = {change.name for effect in effects for change in effect.changes}
+    rated = [effect for effect in effects if effect.setting.side is not None]
+    alike: dict[Hashable, list[Effect]] = defaultdict(list)
+    for name in facts:
+        for effect in rated:
+            alike[name, _apart_from(name, effect.setting)].append(effect)
+
+    def with_step(effect: Effect) -> Effect:
+        several = effect.changes if len(effect.changes) > 1 else ()
+        near = [
+            (other.setting, changes[0])
+            for change in several
+            for other in alike[change.name, _apart_from(change.name, effect.setting)]
+            if len(other.changes) < len(effect.changes)
+            and len(changes := changes_between(other.setting, effect.setting)) == 1
+        ]
+        if not near:
+            return effect
+        step, change = max(near, key=lambda one: _rate(one[0]))
+        ratio = _ratio(effect.setting, step)
+        return replace(effect, step=step, step_change=change, step_ratio=ratio)
+
+    return [with_step(effect) for effect in effects]
+
+
+def _apart_from(name: str, setting: Setting) -> Hashable:
+    """Return the facts of a setting but for one, and for those that follow from it."""
+    follow = {other for other, causes in FOLLOWS.items() if name in causes}
+    return tuple(v for n, v in setting.values.items() if n != name and n not in follow)
+
+
+def _order(
+    kind: StudyKind, by: Sequence[str], base: Setting
+) -> Callable[[Effect], tuple[float, ...]]:
+    """Return the order of a table: by a number, else by changes and rate."""
+    axis = GPUS if kind == "scale" else by[0]
+    numeric = len(by) == 1 or kind == "scale"
+
+    def place(effect: Effect) -> tuple[float, ...]:
+        value = effect.setting.values[axis]
+        if numeric and isinstance(value, int | float) and not isinstance(value, bool):
+            return (float(value), -_rate(effect.setting))
+        return (
+            float(effect.setting is not base),
+            float(len(effect.changes)),
+            -_rate(effect.setting),
+        )
+
+    return place
+
+
+# --- scale --------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class ScalePoint:
+    """Number of GPUs with its speed per GPU.
+
+    efficiency: speed per GPU against the fewest GPUs; per_doubling: against the size before, as
+    the share that is kept when the GPUs double; None for the first
+    """
+
+    gpus: int
+    effect: Effect
+    efficiency: SpeedRatio | None
+    per_doubling: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Ahead:
+    """Speed per GPU at twice the most GPUs, relative to the fewest: 90 % interval."""
+
+    gpus: int
+    low: float
+    high: float
+
+
+def scale_points(study: Study) -> list[ScalePoint]:
+    """Return the sizes of a study of scale that have a rate, fewest GPUs first.
+
+    Of several settings with equal GPUs the fastest.
+    """
+    best: dict[int, Effect] = {}
+    for effect in study.effects:
+        gpus = effect.setting.values[GPUS]
+        if effect.setting.side is None or not isinstance(gpus, int):
+            continue
+        if gpus not in best or _rate(effect.setting) > _rate(best[gpus].setting):
+            best[gpus] = effect
+    sizes = sorted(best)
+    kept = {sizes[0]: None} | {
+        after: _per_doubling(best[before].setting, best[after].setting, after / before)
+        for before, after in pairwise(sizes)
+    }
+    first = best[sizes[0]].setting
+    return [ScalePoint(n, best[n], _ratio(best[n].setting, first), kept[n]) for n in sizes]
+
+
+def _per_doubling(before: Setting, after: Setting, times: float) -> float:
+    return exp(log(_rate(after) / _rate(before)) / log2(times))
+
+
+def batch_growth(study: Study) -> Literal["weak", "strong", "mixed"] | None:
+    """Return whether the batch grows with the GPUs (weak), stays (strong), or neither.
+
+    None if a batch is unknown.
+    """
+    points = [point.effect.setting for point in scale_points(study)]
+    batches = [setting.values["samples_per_update"] for setting in points]
+    if any(batch is None for batch in batches):
+        return None
+    each = [
+        _number(batch) / _number(s.values[GPUS]) for s, batch in zip(points, batches, strict=True)
+    ]
+    if _alike([_number(batch) for batch in batches]):
+        return "strong"
+    return "weak" if _alike(each) else "mixed"
+
+
+def _alike(values: Sequence[float]) -> bool:
+    return max(values) <= min(values) * (1 + SAME_SIZE)
+
+
+def one_doubling_ahead(study: Study) -> Ahead | None:
+    """Return the speed at twice the most GPUs; None with too few sizes.
+
+    The time per token grows between as much as in the last doubling (a cost in the logarithm of the
+    GPUs) and twice as much (a cost in proportion to them). The noise of the last two sizes and of
+    a new run is added.
+    """
+    points = scale_points(study)
+    if len(points) < MIN_POINTS_AHEAD:
+        return None
+    (first, *_), (before, last) = points, points[-2:]
+    times = [_rate(first.effect.setting) / _rate(p.effect.setting) for p in (before, last)]
+    errors = [_relative_error(p.effect.setting) for p in (before, last)]
+    if any(error is None for error in errors):
+        return None
+    loss = (times[1] - times[0]) / log2(last.gpus / before.gpus)
+    ends = []
+    for growth in (1.0, MAX_GROWTH):
+        noise_before = growth * not_null(errors[0]) * times[0]
+        noise_last = (2 + growth) * not_null(errors[1]) * times[1]
+        noise = STANDARD_ERRORS_90 * (noise_before**2 + noise_last**2) ** 0.5
+        middle = times[1] + growth * loss
+        ends += [middle - noise, middle + noise]
+    return Ahead(2 * last.gpus, 1 / max(ends), 1 / min(ends)) if min(ends) > 0 else None
+
+
+def _relative_error(setting: Setting) -> float | None:
+    """Return the relative standard error of a rate; None without an interval."""
+    side = setting.side
+    if side is None or side.estimate is None:
+        return None
+    estimate = side.estimate
+    return (estimate.upper_log_distance + estimate.lower_log_distance) / (2 * STANDARD_ERRORS_95)
+
+
+def value_words(value: object) -> str:
+    """Return the value of a fact, or that the log does not state it."""
+    return "not stated" if value is None else format_value(value)

@@ -1,0 +1,1 @@
+"""Comparisons of runs: who is faster, what a change buys, and the gate of a build."""

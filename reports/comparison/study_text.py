@@ -1,0 +1,489 @@
+"""Studies in words: the answer in a sentence, a table of settings, and notes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import polars as pl
+
+from fairmfu.metrics.compare.comparability import COLUMN_LABELS
+from fairmfu.metrics.compare.comparison_row import ComparisonRow
+from fairmfu.metrics.compare.repeated_runs import SpeedRatio
+from fairmfu.metrics.compare.studies import (
+    DEVICE,
+    FACTS,
+    GPUS,
+    Change,
+    Effect,
+    ScalePoint,
+    Setting,
+    Study,
+    batch_growth,
+    one_doubling_ahead,
+    scale_points,
+    value_words,
+)
+from fairmfu.metrics.core.run_table import not_null, short_doubt, value_of
+
+from ..text.claims_text import join_words
+from ..text.markdown import MARKDOWN_STYLE
+from ..text.run_narrative import BAD_OUTCOMES, OUTCOME_LABELS
+from ..text.runs_table import Columns
+from ..text.tabular import GIB, count, decimal, percent, printable, render_frame, wrapped
+from ..text.verdict import count_noun, gap_sentence, ratio_words
+
+MAX_NAMED_FACTS: Final = 4
+"""Most facts that a heading and a sentence name."""
+MAX_NAMED_EFFECTS: Final = 4
+"""Most effects of single facts in the first sentence; the table has all."""
+COMMON_FACTS: Final = ("seq_len", "precision", GPUS, DEVICE)
+"""Facts that a heading names, if all runs share them."""
+BATCH_WORDS: Final = {
+    "weak": "weak scaling: the batch grows with the GPUs",
+    "strong": "strong scaling: the batch stays the same",
+    "mixed": "the batch per GPU changes too",
+}
+
+
+def study_heading(study: Study) -> str:
+    """Return the question, the model and the shared facts."""
+    first = study.baseline.first
+    made_up = " [synthetic]" if first["synthetic"] else ""
+    settings = [effect.setting for effect in study.effects]
+    shared = [_fact_words(name, first) for name in COMMON_FACTS if _is_shared(name, settings)]
+    model = first["model"] or "one model"
+    about = ", ".join([f"{model} ({first['log_format']})", *filter(None, shared)])
+    few = len(study.by) <= MAX_NAMED_FACTS
+    by = _facts(study.by) if few else f"{len(study.by)} facts"
+    return f"{QUESTIONS[study.kind].format(by=by)}: {about}{made_up}"
+
+
+QUESTIONS: Final = {
+    "repeats": "Repeats",
+    "change": "Change of {by}",
+    "knobs": "Effect of {by}",
+    "scale": "Scale",
+    "accelerators": "Accelerators",
+}
+
+
+def _facts(names: Sequence[str]) -> str:
+    return join_words([COLUMN_LABELS.get(name, name) for name in names])
+
+
+def _is_shared(name: str, settings: Sequence[Setting]) -> bool:
+    return len({setting.values[name] for setting in settings}) == 1
+
+
+def _fact_words(name: str, row: ComparisonRow) -> str:
+    value = value_of(row, name)
+    if value is None:
+        return ""
+    nouns = {"seq_len": " tokens", GPUS: " GPU" if value == 1 else " GPUs"}
+    return f"{value:,}{nouns[name]}" if name in nouns else str(value)
+
+
+def shown_studies(rows: Sequence[ComparisonRow], studies: Sequence[Study]) -> list[Study]:
+    """Return the studies that say more than the verdicts on like-for-like runs.
+
+    Two set-ups of one framework that are like for like have a verdict of their own.
+    """
+    group_of = {row["run_id"]: row["group"] for row in rows}
+    return [study for study in studies if _says_more(study, group_of)]
+
+
+def _says_more(study: Study, group_of: Mapping[str, str | None]) -> bool:
+    groups = {group_of[run] for effect in study.effects for run in _rated(effect.setting)}
+    if study.kind in ("scale", "accelerators"):
+        return True
+    return len(study.effects) > 2 or len(groups) > 1 or None in groups  # noqa: PLR2004 - a pair
+
+
+# --- the answer ---------------------------------------------------------------------------
+
+
+def study_sentence(study: Study) -> str:
+    """Return the answer of a study; the heading says of which runs."""
+    told = {
+        "repeats": _of_repeats,
+        "scale": _of_scale,
+        "accelerators": _of_accelerators,
+    }.get(study.kind, _of_knobs)
+    return f"{told(study)}{_assumed(study)}"
+
+
+ASSUMED: Final = (DEVICE, GPUS, "precision", "seq_len", "recompute")
+"""Facts that decide a speed, and are assumed to be equal where no log of a study states them."""
+
+
+def _assumed(study: Study) -> str:
+    if study.kind == "repeats":
+        return ""
+    settings = [effect.setting for effect in study.effects]
+    unknown = [n for n in ASSUMED if all(setting.values[n] is None for setting in settings)]
+    return f" It assumes equal {_facts(unknown)}, which no log states." if unknown else ""
+
+
+def _of_repeats(study: Study) -> str:
+    side = not_null(study.baseline.side)
+    rates = [not_null(row["ranked_rate"]) for row in side.rows]
+    spread = percent(max(rates) / min(rates) - 1)
+    estimate = side.estimate
+    ends = "" if estimate is None else f" ({count(estimate.low)} to {count(estimate.high)})"
+    return (
+        f"{side.repeats} runs of one set-up have {count(side.rate)}{ends} {side.unit} on average, "
+        f"and differ by {spread}."
+    )
+
+
+def _of_knobs(study: Study) -> str:
+    single = [effect for effect in study.effects if len(effect.changes) == 1 and effect.ratio]
+    steps = [effect for effect in study.effects if effect.step_ratio is not None]
+    best = max(
+        (effect for effect in study.effects if effect.ratio is not None),
+        key=lambda effect: not_null(effect.ratio).ratio,
+        default=None,
+    )
+    if best is None or best.ratio is None:
+        return f"No ratio: {_why_no_ratio(study)}."
+    told = [_gain(effect.changes[0], not_null(effect.ratio)) for effect in single]
+    told += [_gain(not_null(e.step_change), not_null(e.step_ratio)) for e in steps]
+    shown = told[:MAX_NAMED_EFFECTS]
+    more = len(told) - len(shown)
+    listed = "; ".join([*shown, *([f"{more} more in the table"] if more else [])])
+    if all(len(effect.changes) <= 1 for effect in study.effects):
+        return f"{listed}."
+    base = next(effect for effect in study.effects if effect.setting is study.baseline)
+    of_base = _label(base, study)
+    if len(study.by) > MAX_NAMED_FACTS:
+        of_base = str(base.setting.first["label"])
+    ahead = f"Against {of_base}, the best is {_label(best, study)}: "
+    if best.ratio.ratio < 1:
+        ahead = f"Nothing is faster than {of_base}; next is {_label(best, study)}: "
+    one = f" One fact at a time: {listed}." if listed else ""
+    return f"{ahead}{_apart(best.ratio)}.{one}{_confounded(study)}"
+
+
+def _gain(change: Change, ratio: SpeedRatio) -> str:
+    return f"{_change(change)}: {_apart(ratio)}"
+
+
+def _apart(ratio: SpeedRatio) -> str:
+    """Return a ratio with its confidence: tied sides are not told apart."""
+    told = f"{ratio_words(ratio)} as fast"
+    if ratio.no_interval_reason is not None:
+        return f"{told}, without an interval ({ratio.no_interval_reason})"
+    if not ratio.is_tied:
+        return told
+    least = ratio.smallest_difference
+    shows = "" if least is None or least >= 1 else f"; {percent(least)} or more would show"
+    return f"not told apart, {ratio_words(ratio)}{shows}"
+
+
+def _change(change: Change) -> str:
+    label = COLUMN_LABELS.get(change.name, change.name)
+    return f"{label} {value_words(change.before)} -> {value_words(change.after)}"
+
+
+def _after(change: Change) -> str:
+    return f"{COLUMN_LABELS.get(change.name, change.name)} {value_words(change.after)}"
+
+
+def _confounded(study: Study) -> str:
+    """Return the settings in which several facts changed at once."""
+    several = [effect for effect in study.confounded if effect.ratio is not None]
+    if not several:
+        return ""
+    told = [join_words([COLUMN_LABELS.get(c.name, c.name) for c in e.changes]) for e in several]
+    which = "; ".join(dict.fromkeys(told))
+    return f" Confounded, because no run separates them: {which}."
+
+
+def _why_no_ratio(study: Study) -> str:
+    bad = [e.setting.first for e in study.effects if e.setting.side is None]
+    return (
+        "no rate of " + join_words([str(row["label"]) for row in bad[:3]])
+        if bad
+        else ("the tokens are not counted alike")
+    )
+
+
+def _of_scale(study: Study) -> str:
+    points = scale_points(study)
+    first, last = points[0], points[-1]
+    if last.efficiency is None:
+        return f"Only {first.gpus} GPUs have a rate."
+    growth = batch_growth(study)
+    how = f" ({BATCH_WORDS[growth]})" if growth else ""
+    ratio = last.efficiency
+    ends = ""
+    if ratio.low is not None and ratio.high is not None:
+        ends = f" ({100 * ratio.low:.1f} to {100 * ratio.high:.1f})"
+    text = (
+        f"On {last.gpus:,} GPUs each has {percent(ratio.ratio)}{ends} of its speed on "
+        f"{first.gpus:,}{how}."
+    )
+    worst = min(points[1:], key=lambda point: not_null(point.per_doubling))
+    if len(points) > 2:  # noqa: PLR2004 - more than one step
+        before = points[points.index(worst) - 1]
+        text += (
+            f" The costliest step is {before.gpus:,} to {worst.gpus:,}: "
+            f"{percent(not_null(worst.per_doubling))} kept per doubling."
+        )
+    ahead = one_doubling_ahead(study)
+    if ahead is not None:
+        text += (
+            f" On {ahead.gpus:,} GPUs expect {100 * ahead.low:.0f} to {percent(ahead.high)} (90 % "
+            "interval)."
+        )
+    if ratio.ratio >= 1:
+        return text
+    gap = gap_sentence(last.effect.setting.first, first.effect.setting.first)
+    return f"{text} {gap}".strip()
+
+
+def _of_accelerators(study: Study) -> str:
+    rated = [effect for effect in study.effects if effect.ratio is not None]
+    if not rated:
+        return f"No ratio: {_why_no_ratio(study)}."
+    base = value_words(study.baseline.values[DEVICE])
+    told = []
+    for effect in rated[:MAX_NAMED_EFFECTS]:
+        ratio, name = not_null(effect.ratio), value_words(effect.setting.values[DEVICE])
+        told.append(
+            f"{name} is {ratio_words(ratio)} as fast per GPU as {base}, so it is cheaper per token "
+            f"below {ratio.ratio:.2f}x the price"
+        )
+    offers = "A comparison of offers: set-ups may differ."
+    return f"{'; '.join(told)}.{_costs(study)} {offers}{_confounded(study)}"
+
+
+def _costs(study: Study) -> str:
+    """Return what 1 billion tokens cost on each accelerator; empty without prices."""
+    rows = [effect.setting.first for effect in study.effects if effect.setting.side is not None]
+    told = [
+        f"{row['cost_per_billion_tokens']:,.2f} on {row['device']} (at {row['price_per_gpu_hour']})"
+        for row in rows
+        if row["cost_per_billion_tokens"] is not None
+    ]
+    return f" 1 billion tokens cost {join_words(told)}." if told else ""
+
+
+# --- tables and notes ---------------------------------------------------------------------
+
+
+def study_text(study: Study, output: str, *, headed: bool = True) -> str:
+    """Return heading, table and notes of a study, as in a terminal."""
+    blocks = [f"{printable(study_heading(study))}"] if headed else []
+    blocks.append(study_table(study, output))
+    blocks += [wrapped(f"- {printable(note)}") for note in study_notes(study)]
+    return "\n".join(blocks)
+
+
+def study_markdown(study: Study) -> str:
+    """Return heading, sentence, table and notes of a study as Markdown."""
+    plain = MARKDOWN_STYLE.plain
+    notes = "\n".join(f"- {plain(note)}" for note in study_notes(study))
+    told = f"{plain(study_sentence(study))}"
+    parts = (f"### {plain(study_heading(study))}", told, study_table(study, "markdown"), notes)
+    return "\n\n".join(filter(None, parts))
+
+
+def study_table(study: Study, output: str) -> str:
+    """Return the table of a study."""
+    frame = study_frame(study)
+    columns = SCALE_COLUMNS if study.kind == "scale" else SETTING_COLUMNS
+    filled = {n: how for n, how in columns.items() if frame[n].null_count() < frame.height}
+    return render_frame(frame, output, filled, droppable=DROPPABLE_COLUMNS)
+
+
+SETTING_COLUMNS: Final[Columns] = {
+    "setting": ("setting", str),
+    "runs": ("runs", str),
+    "tgs": ("TGS", count),
+    "samples_per_second": ("samples/s", count),
+    "against_baseline": ("against baseline", str),
+    "one_fact": ("its last fact alone", str),
+    "mfu": ("MFU exact\nattention", percent),
+    "peak_memory_bytes": ("peak\nGiB", lambda memory: f"{memory / GIB:.1f}"),
+    "seconds_per_step": ("s a\nstep", "{:.3g}".format),
+    "gpu_hours_per_billion_tokens": ("GPU-h per\n1 billion tokens", decimal),
+    "cost_per_billion_tokens": ("cost of\n1 billion tokens", "{:,.2f}".format),
+    "doubt": ("doubt", str),
+    "outcome": ("outcome", str),
+}
+SCALE_COLUMNS: Final[Columns] = {
+    "gpus": ("GPUs", count),
+    "runs": ("runs", str),
+    "tgs": ("TGS", count),
+    "tokens_per_second": ("tokens/s\nof all GPUs", count),
+    "efficiency": ("efficiency", str),
+    "per_doubling": ("kept per\ndoubling", percent),
+    "mfu": ("MFU exact\nattention", percent),
+    "peak_memory_bytes": ("peak\nGiB", lambda memory: f"{memory / GIB:.1f}"),
+    "seconds_per_step": ("s a\nstep", "{:.3g}".format),
+    "gpu_hours_per_billion_tokens": ("GPU-h per\n1 billion tokens", decimal),
+    "cost_per_billion_tokens": ("cost of\n1 billion tokens", "{:,.2f}".format),
+    "setting": ("also differs", str),
+    "doubt": ("doubt", str),
+    "outcome": ("outcome", str),
+}
+DROPPABLE_COLUMNS: Final = (
+    *("one_fact", "seconds_per_step", "gpu_hours_per_billion_tokens", "tokens_per_second"),
+    *("per_doubling", "peak_memory_bytes"),
+)
+"""Columns that a narrow terminal omits, in this order."""
+
+
+def study_frame(study: Study) -> pl.DataFrame:
+    """Return a row per setting of a study, columns of STUDY_SCHEMA.
+
+    setting: what differs from the baseline; run: its fastest run; runs: their number
+    tgs [tokens/s/GPU], samples_per_second: the pooled rate; ratio, ratio_low, ratio_high: to the
+        baseline; one_fact: the effect of the one fact by which a setting nearer to the baseline
+        differs; efficiency and per_doubling: of a study of scale
+    """
+    points = {point.gpus: point for point in scale_points(study)} if study.kind == "scale" else {}
+    rows = [_frame_row(study, effect, points) for effect in study.effects]
+    return pl.DataFrame(rows, schema=STUDY_SCHEMA, strict=False)
+
+
+STUDY_SCHEMA: Final = pl.Schema(
+    {
+        "question": pl.String,
+        "setting": pl.String,
+        "run": pl.String,
+        "runs": pl.Int64,
+        GPUS: pl.Int64,
+        "tgs": pl.Float64,
+        "samples_per_second": pl.Float64,
+        "tokens_per_second": pl.Float64,
+        "ratio": pl.Float64,
+        "ratio_low": pl.Float64,
+        "ratio_high": pl.Float64,
+        "against_baseline": pl.String,
+        "one_fact": pl.String,
+        "efficiency": pl.String,
+        "per_doubling": pl.Float64,
+        "mfu": pl.Float64,
+        "peak_memory_bytes": pl.Float64,
+        "seconds_per_step": pl.Float64,
+        "gpu_hours_per_billion_tokens": pl.Float64,
+        "cost_per_billion_tokens": pl.Float64,
+        "doubt": pl.String,
+        "outcome": pl.String,
+    }
+)
+
+
+def _frame_row(study: Study, effect: Effect, points: dict[int, ScalePoint]) -> dict[str, Any]:
+    setting, first = effect.setting, effect.setting.first
+    side, ratio = setting.side, effect.ratio
+    is_tokens = side is not None and first["tgs"] is not None
+    gpus = first["gpus"]
+    point = points.get(gpus) if gpus is not None else None
+    shown = point is not None and point.effect is effect
+    bad = [row["outcome"] for row in setting.rows if row["outcome"] in BAD_OUTCOMES]
+    step = effect.step_change
+    return {
+        "question": study_heading(study),
+        "setting": _label(effect, study),
+        "run": first["label"],
+        "runs": len(setting.rows),
+        GPUS: gpus,
+        "tgs": side.rate if side is not None and is_tokens else None,
+        "samples_per_second": side.rate if side is not None and not is_tokens else None,
+        "tokens_per_second": side.rate * gpus if side is not None and is_tokens and gpus else None,
+        "ratio": ratio and ratio.ratio,
+        "ratio_low": ratio and ratio.low,
+        "ratio_high": ratio and ratio.high,
+        "against_baseline": ratio_words(ratio) if ratio else None,
+        "one_fact": f"{_after(step)}: {ratio_words(effect.step_ratio)}"
+        if step and effect.step_ratio
+        else None,
+        "efficiency": _efficiency(point) if shown and point else None,
+        "per_doubling": point.per_doubling if shown and point else None,
+        "mfu": side.mfu if side is not None else None,
+        "doubt": short_doubt(first["doubts"]),
+        "outcome": ", ".join(dict.fromkeys(OUTCOME_LABELS[one] for one in bad)) or None,
+        **{name: value_of(first, name) for name in COPIED_COLUMNS},
+    }
+
+
+COPIED_COLUMNS: Final = (
+    *("peak_memory_bytes", "seconds_per_step", "gpu_hours_per_billion_tokens"),
+    "cost_per_billion_tokens",
+)
+
+
+def _efficiency(point: ScalePoint) -> str:
+    ratio = point.efficiency
+    if ratio is None:
+        return "100 %"
+    if ratio.low is None or ratio.high is None:
+        return percent(ratio.ratio)
+    return f"{percent(ratio.ratio)} ({100 * ratio.low:.1f} to {100 * ratio.high:.1f})"
+
+
+def _label(effect: Effect, study: Study) -> str:
+    """Return the differences from the baseline; for the baseline, its facts."""
+    setting = effect.setting
+    if setting is study.baseline:
+        pairs = [(name, setting.values[name]) for name in study.by]
+        pairs = [(name, value) for name, value in pairs if value is not None]
+    else:
+        pairs = [(change.name, change.after) for change in effect.changes]
+    hidden = GPUS if study.kind == "scale" else None
+    told = [_after(Change(name, None, value)) for name, value in pairs if name != hidden]
+    return ", ".join(told) or ("" if study.kind == "scale" else "no stated difference")
+
+
+def study_notes(study: Study) -> list[str]:
+    """Return runs without a rate, and doubts about the intervals and the facts."""
+    return [note for note in (_failed(study), _once(study), _unlike(study)) if note]
+
+
+def _failed(study: Study) -> str:
+    """Return the runs without a rate, with their outcome or the reason."""
+    told = []
+    for effect in study.effects:
+        for row in effect.setting.rows:
+            if effect.setting.side is None or row["run_id"] not in _rated(effect.setting):
+                bad = row["outcome"] in BAD_OUTCOMES
+                why = OUTCOME_LABELS[row["outcome"] or ""] if bad else row["not_ranked"][0]
+                told.append(f"{row['label']} ({why})")
+    shown = told[:MAX_NAMED_EFFECTS]
+    more = f" and {len(told) - len(shown)} more" if len(told) > len(shown) else ""
+    return f"Without a rate: {', '.join(shown)}{more}." if told else ""
+
+
+def _rated(setting: Setting) -> set[str]:
+    return set() if setting.side is None else {row["run_id"] for row in setting.side.rows}
+
+
+def _once(study: Study) -> str:
+    """Return that the noise between runs is unknown."""
+    sides = [effect.setting.side for effect in study.effects if effect.setting.side is not None]
+    once = [side for side in sides if not side.has_run_interval]
+    if not once:
+        return ""
+    who = "All settings" if len(once) == len(sides) else f"{count_noun(len(once), 'setting')}"
+    have = "have" if len(once) > 1 or len(once) == len(sides) else "has"
+    return (
+        f"{who} {have} fewer than 3 runs, so intervals leave out the noise between runs. "
+        "Fix: repeat each setting three times."
+    )
+
+
+def _unlike(study: Study) -> str:
+    """Return facts that only some settings state, and that therefore may differ."""
+    settings = [effect.setting for effect in study.effects]
+    partly = [
+        COLUMN_LABELS.get(name, name)
+        for name in FACTS
+        if name not in study.by
+        and any(setting.values[name] is None for setting in settings)
+        and any(setting.values[name] is not None for setting in settings)
+    ]
+    return f"Known for some runs only: {', '.join(partly)}." if partly else ""

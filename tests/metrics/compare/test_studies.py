@@ -1,0 +1,258 @@
+"""Studies: one knob, several knobs, scale, accelerators, repeats, and what is confounded."""
+
+from __future__ import annotations
+
+import json
+from math import log2
+from typing import Any, cast
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fairmfu.metrics.compare.comparability import rank_runs
+from fairmfu.metrics.compare.comparison_row import ComparisonRow
+from fairmfu.metrics.compare.cost import prices
+from fairmfu.metrics.compare.studies import (
+    FACTS,
+    Study,
+    batch_growth,
+    find_studies,
+    one_doubling_ahead,
+    scale_points,
+)
+from fairmfu.metrics.core.run_table import metrics_rows
+from fairmfu.reports.comparison.study_text import study_frame, study_heading, study_sentence
+from fairmfu.reports.text.verdict import join_comparison
+
+from .test_comparability import metrics
+
+KNOB_VALUES: dict[str, list[Any]] = {
+    "precision": ["bf16", "fp8", "fp8+lm_head"],
+    "recompute": ["none", "selective", "full"],
+    "compile": ["no", "yes"],
+    "micro_batch_size": [1, 2, 4],
+    "tensor_parallel": [1, 2, 4],
+    "zero_stage": [1, 2, 3],
+    "gpus": [8, 16],
+    "device": ["NVIDIA H100 SXM", "NVIDIA A100 SXM 80GB"],
+}
+
+
+def rows_of(*changes: dict[str, Any]) -> list[ComparisonRow]:
+    table = metrics(*({"log_format": "torchtitan", "doubts": []} | c for c in changes))
+    return join_comparison(table, rank_runs(table), {})
+
+
+def studies_of(*changes: dict[str, Any], **asked: Any) -> list[Study]:
+    return find_studies(rows_of(*changes), **asked)
+
+
+def rate(tgs: float, width: float = 0.002) -> dict[str, Any]:
+    return {"tgs": tgs, "tgs_low": tgs * (1 - width), "tgs_high": tgs * (1 + width)}
+
+
+def test_one_knob_is_an_effect_also_across_groups() -> None:
+    (study,) = studies_of(rate(6000), rate(6300) | {"precision": "fp8"})
+    assert (study.kind, study.by) == ("knobs", ("precision",))
+    assert study.baseline.first["name"] == "r0"
+    ratio = study.effects[1].ratio
+    assert ratio is not None
+    assert ratio.ratio == pytest.approx(1.05)
+    assert study_sentence(study) == "precision bf16 -> fp8: 1.050x (1.047 to 1.053) as fast."
+
+
+def test_a_ladder_names_the_effect_of_each_step() -> None:
+    (study,) = studies_of(
+        rate(5000) | {"recompute": "none"},
+        rate(6000) | {"recompute": "none", "compile": "true"},
+        rate(6600) | {"recompute": "none", "compile": "true", "precision": "fp8"},
+    )
+    assert [len(effect.changes) for effect in study.effects] == [0, 1, 2]
+    last = study.effects[-1]
+    assert last.step_change is not None
+    assert last.step_ratio is not None
+    assert last.step_change.name == "precision"
+    assert last.step_ratio.ratio == pytest.approx(1.1)
+    assert study.confounded == ()
+
+
+def test_two_facts_at_once_are_confounded_by_name() -> None:
+    (study,) = studies_of(rate(5000), rate(6600) | {"compile": "true", "precision": "fp8"})
+    assert len(study.confounded) == 1
+    assert "Confounded, because no run separates them: precision and compile." in study_sentence(
+        study
+    )
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data())
+def test_an_effect_of_several_facts_never_passes_for_one(data: st.DataObject) -> None:
+    """Of any two runs: a change is told for each fact that differs, and for no other one."""
+    draw = {name: st.sampled_from(values) for name, values in KNOB_VALUES.items()}
+    one, two = data.draw(st.fixed_dictionaries(draw)), data.draw(st.fixed_dictionaries(draw))
+    apart = {name for name in one if one[name] != two[name]}
+    studies = studies_of(rate(5000) | one, rate(6000) | two)
+    if not apart:
+        assert studies == []
+    for study in studies:
+        assert {change.name for effect in study.effects for change in effect.changes} == apart
+        assert bool(study.confounded) == (len(apart) > 1)
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.lists(
+        st.fixed_dictionaries({n: st.sampled_from(v) for n, v in KNOB_VALUES.items()}),
+        min_size=2,
+        max_size=9,
+    ),
+    st.randoms(use_true_random=False),
+)
+def test_the_order_of_runs_changes_nothing(runs: list[dict[str, Any]], random: Any) -> None:
+    rows = rows_of(*(rate(5000 + 37 * n) | run for n, run in enumerate(runs)))
+    mixed = rows.copy()
+    random.shuffle(mixed)
+
+    def told(rows: list[ComparisonRow]) -> list[str]:
+        return sorted(
+            json.dumps([study_heading(s), study_sentence(s), study_frame(s).to_dicts()])
+            for s in find_studies(rows)
+        )
+
+    assert told(rows) == told(mixed)
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.lists(st.floats(0.5, 2.0), min_size=2, max_size=5),
+    st.sampled_from(["micro_batch_size", "tensor_parallel", "zero_stage"]),
+)
+def test_effects_of_one_fact_are_the_ratios_of_the_rates(factors: list[float], name: str) -> None:
+    runs = [rate(5000 * f) | {name: 2**n} for n, f in enumerate(factors)]
+    (study,) = studies_of(*runs, by=name)
+    assert study.by == (name,)
+    for effect, factor in zip(study.effects[1:], factors[1:], strict=True):
+        assert effect.ratio is not None
+        assert effect.ratio.ratio == pytest.approx(factor / factors[0])
+        assert effect.ratio.low is not None
+        assert effect.ratio.high is not None
+        assert effect.ratio.low < factor / factors[0] < effect.ratio.high
+
+
+def test_the_global_batch_follows_from_the_gpus() -> None:
+    runs = [rate(6000) | {"gpus": n, "samples_per_update": float(n)} for n in (8, 16, 32)]
+    (study,) = studies_of(*runs)
+    assert (study.kind, study.by) == ("scale", ("gpus",))
+    assert batch_growth(study) == "weak"
+    strong = [run | {"samples_per_update": 64.0} for run in runs]
+    assert batch_growth(studies_of(*strong)[0]) == "strong"
+
+
+def test_scale_is_in_the_order_of_gpus_with_what_each_doubling_keeps() -> None:
+    kept = {8: 1.0, 128: 0.9, 16: 0.98, 32: 0.97}
+    (study,) = studies_of(*(rate(6000 * e) | {"gpus": n} for n, e in kept.items()))
+    points = scale_points(study)
+    assert [point.gpus for point in points] == [8, 16, 32, 128]
+    assert points[-1].per_doubling == pytest.approx((0.9 / 0.97) ** 0.5)
+    assert points[-1].efficiency is not None
+    assert points[-1].efficiency.ratio == pytest.approx(0.9)
+
+
+@pytest.mark.parametrize("cost", ["logarithm", "root", "proportional", "power"])
+def test_the_next_doubling_is_within_its_interval(cost: str) -> None:
+    """Times per token that grow with the logarithm of the GPUs, their root, themselves."""
+    growth = {
+        "logarithm": lambda n: 0.02 * log2(n),
+        "root": lambda n: 0.005 * n**0.5,
+        "proportional": lambda n: 0.0003 * n,
+        "power": lambda n: 0.002 * n**0.8,
+    }[cost]
+    hits = []
+    for seed in range(100):
+        noise = np.random.default_rng(seed).normal(1, 0.004, 6)
+        sizes = [8, 16, 32, 64, 128, 256]
+        rates = [6000 / (1 + growth(n)) * e for n, e in zip(sizes, noise, strict=True)]
+        (study,) = studies_of(
+            *(rate(r, 0.008) | {"gpus": n} for n, r in zip(sizes, rates, strict=True))
+        )
+        ahead = one_doubling_ahead(study)
+        assert ahead is not None
+        truth = 6000 / (1 + growth(512)) / rates[0]
+        hits.append(ahead.low <= truth <= ahead.high)
+    assert np.mean(hits) >= 0.9
+
+
+def test_few_sizes_tell_nothing_of_the_next_one() -> None:
+    (study,) = studies_of(*(rate(6000) | {"gpus": n} for n in (8, 16)))
+    assert one_doubling_ahead(study) is None
+
+
+def test_accelerators_are_offers_and_samples_count_at_equal_gpus_only() -> None:
+    (study,) = studies_of(
+        rate(6000), rate(2400) | {"device": "NVIDIA A100 SXM 80GB", "micro_batch_size": 2}
+    )
+    assert study.kind == "accelerators"
+    assert study_sentence(study).startswith(
+        "NVIDIA H100 SXM is 2.50x (2.49 to 2.51) as fast per GPU as NVIDIA A100 SXM 80GB, so it is "
+        "cheaper per token below 2.50x the price."
+    )
+    untold = {"tgs": None, "samples_per_second": 40.0, "seconds_per_step": 1.0, "gpus": None}
+    assert studies_of(untold | {"zero_stage": 1}, untold | {"zero_stage": 2}) == []
+
+
+def test_a_run_out_of_memory_is_a_cell_with_its_outcome() -> None:
+    (study,) = studies_of(
+        rate(6000) | {"micro_batch_size": 1},
+        rate(6600) | {"micro_batch_size": 2},
+        {"tgs": None, "micro_batch_size": 4, "outcome": "out_of_memory"},
+    )
+    frame = study_frame(study)
+    assert frame["outcome"].to_list() == [None, None, "out of memory"]
+    assert frame["tgs"].to_list() == [6000.0, 6600.0, None]
+
+
+def test_repeats_are_one_setting_with_their_spread() -> None:
+    runs = [rate(r) for r in (5990, 6000, 6010)]
+    (study,) = studies_of(*runs)
+    assert (study.kind, study.baseline.first["tgs"]) == ("repeats", 6010)
+    assert study_sentence(study).startswith("3 runs of one set-up have 6,000 (")
+    assert study_sentence(study).endswith("differ by 0.33 %.")
+
+
+def test_an_unstated_accelerator_does_not_hide_a_ratio() -> None:
+    """Item of both logs that neither states: it is assumed to be equal, and said."""
+    unknown = {"device": None, "peak_flops": None, "missing": ["accelerator"]}
+    (study,) = studies_of(rate(6000) | unknown, rate(6600) | unknown | {"compile": "true"})
+    assert study.effects[1].ratio is not None
+    assert study_sentence(study).endswith("It assumes equal accelerator, which no log states.")
+
+
+def test_a_doubted_rate_is_no_effect() -> None:
+    doubted = {"warnings": ["Not ranked: tokens are counted twice."]}
+    assert studies_of(rate(6000), rate(6600) | {"compile": "true"} | doubted) == []
+
+
+def test_frameworks_are_never_a_knob() -> None:
+    assert (
+        studies_of(rate(6000), rate(5000) | {"log_format": "xtuner", "framework": "xtuner"}) == []
+    )
+
+
+def test_every_fact_is_a_column_of_metrics() -> None:
+    row = cast(dict[str, Any], metrics_rows(metrics({}))[0])
+    assert set(FACTS) <= set(row)
+
+
+def test_prices_of_two_accelerators_say_which_tokens_are_cheaper() -> None:
+    table = metrics(
+        rate(6000) | {"log_format": "torchtitan", "doubts": []},
+        rate(2400) | {"log_format": "torchtitan", "doubts": [], "device": "NVIDIA A100 SXM 80GB"},
+    )
+    ranked = rank_runs(table, price=prices(["H100=2.50", "A100=1.20"]))
+    (study,) = find_studies(join_comparison(table, ranked, {}))
+    assert (
+        "1 billion tokens cost 138.89 on NVIDIA A100 SXM 80GB (at 1.20) and 115.74 on NVIDIA H100 "
+        "SXM (at 2.50)."
+    ) in study_sentence(study)
