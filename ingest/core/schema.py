@@ -388,6 +388,10 @@ READING_CHANGES: Final[tuple[ReadingChange, ...]] = (
         "image tokens, frozen parts and models with a vision tower are read",
         ("xtuner-v1",),
     ),
+    ReadingChange(
+        "launch commands, nested model configs and start lines of more tools give facts",
+        ("torchtitan", "xtuner-v1", "hf-trainer", "ms-swift", "deepspeed-chat", "deepspeed"),
+    ),
 )
 """In order of time; never remove an entry. Sources read before the last one need another reading.
 """
@@ -507,6 +511,10 @@ FACT_NAMES: Final[dict[str, FactName]] = {
     ),
     "mtp_modules": FactName("int", "", "modules of multi-token prediction that are trained; or 0"),
     "mtp_trained": FactName("bool", "", "the log prints a loss of multi-token prediction"),
+    "mean_sample_length": FactName("float", "tokens", "mean of all samples, without padding"),
+    "sample_length_deviation": FactName(
+        "float", "tokens", "standard deviation of the lengths of all samples, without padding"
+    ),
     "attended_pairs": FactName("float", "pairs/token", "attended pairs per token, if known"),
     "packed": FactName("bool", "", "samples fill the sequence length: no padding"),
     "micro_batch_size": FactName("int", "sequences", "per data-parallel rank and micro-step"),
@@ -638,6 +646,7 @@ FACT_BOUNDS: Final[Mapping[str, Bounds]] = {
     # facts that differ from others of their unit
     "zero_stage": Bounds(0, 3),
     "mtp_modules": Bounds(0, 1000),
+    "sample_length_deviation": Bounds(0, 1e9),
     "replica_group": Bounds(0, 1e7),
     "started_year": Bounds(1970, 9999),
 }

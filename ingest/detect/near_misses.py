@@ -134,9 +134,9 @@ class FormatHits:
     def __init__(self, log_format: LogFormat) -> None:
         self.log_format, self.name = log_format, log_format.name
         self.events = [(line.anchor, Regex(line.regex)) for line in log_format.events]
-        stating = [line for line in log_format.facts if line.states_facts]
+        stating = [f for f in log_format.facts if f.states_facts and not f.of_any_file]
         facts = [(line.anchor, Regex(line.regex)) for line in stating]
-        starts = [block.start for block in log_format.blocks]
+        starts = [block.start for block in log_format.blocks if not block.of_any_file]
         self.facts = [*facts, *(("", Regex(start)) for start in starts)]
         joined = log_format.join is not None  # patterns match joined lines
         self.looks = GuardedRegex("(?!)" if joined else log_format.looks_like_step)

@@ -329,6 +329,7 @@ def _fact(table: _Table, file: str) -> FactLine:
     return FactLine(
         **_common(table, regex, file),
         begins=table.take("begins", str, "") or None,
+        of_any_file=table.take("of_any_file", bool, False),  # noqa: FBT003 - the default
         constants=constants,
         factors=factors,
         inferred=inferred or None,

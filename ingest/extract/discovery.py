@@ -36,6 +36,7 @@ from ..core.paths import (
 )
 from ..decode.line_reader import STDIN_PATH
 from ..facts import facts as given
+from ..facts.companion_files import shared_fact_files
 from ..formats.launch_view import Fact
 from ..formats.registry import BUILT_IN_FORMATS
 from ..formats.spec import LogFormat
@@ -157,7 +158,7 @@ class FolderFactFiles:
     @cached_property
     def shared(self) -> FactFiles:
         """Fact files shared by all logs of the folder."""
-        files = given.shared_fact_files(parse_path(self._folder), self._names)
+        files = shared_fact_files(parse_path(self._folder), self._names)
         marks = tuple(_mark(str(path)) for path in files)
         return FactFiles(marks, short_signature((marks, ()))) if marks else NO_FACT_FILES
 

@@ -34,7 +34,9 @@ from ..detect.detection import (
     detect_from_beginning,
 )
 from ..facts import facts as given
+from ..facts.companion_files import facts_from_companions, without_other_runs
 from ..formats.launch_view import Fact
+from ..formats.registry import CACHED_MODEL
 from ..formats.spec import ENGINE_PRECEDENCE, LogFormat
 from ..launches import outcomes
 from ..launches.event_rows import EventRows
@@ -331,9 +333,7 @@ def _read_alike(
 def facts_from_files(path: Path) -> list[Fact]:
     """Return facts from the files next to a log. Raises FairmfuError."""
     return (
-        []
-        if path == STDIN_PATH
-        else given.facts_from_sidecars(path) + given.facts_from_companions(path)
+        [] if path == STDIN_PATH else given.facts_from_sidecars(path) + facts_from_companions(path)
     )
 
 
@@ -411,7 +411,8 @@ def _log(
         rows["runs"].append(run | _ending(launch, facts))
         steps.append((run_id, launch.rows))
         events.append((run_id, launch.events))
-        all_facts = [*launch.stated, *facts, *inferred]
+        known = [*launch.stated, *without_other_runs(facts, launch.stated)]
+        all_facts = [*known, *CACHED_MODEL(known), *inferred]
         rows["facts"] += [
             {"run_id": run_id, "sequence": sequence, **fact}
             for sequence, fact in enumerate(all_facts)

@@ -11,7 +11,7 @@ import errno
 import json
 import math
 import tomllib
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from difflib import get_close_matches
 from pathlib import Path
@@ -19,20 +19,12 @@ from typing import Any, Final
 
 import numpy as np
 import polars as pl
-import yaml
 
-from ..core.errors import FactError
-from ..core.schema import FACT_NAMES, FactName, as_choice, fact_bounds, fact_problem
+from ..core.schema import FACT_NAMES, FactName, as_choice, fact_problem
 from ..core.toml_reader import parse_toml
 from ..decode.text_cleaning import to_valid_utf8
 from ..formats.launch_view import Fact, stated_size
-from ..formats.registry import COMPANION_FILES
-from ..formats.spec import (
-    WANDB_CONFIG_NAMES,
-    WANDB_METADATA_NAMES,
-    CompanionFile,
-    LogFormat,
-)
+from ..formats.spec import LogFormat
 from ..launches.launch import Launch
 from ..launches.step_rows import StepRows
 from .messages import (
@@ -77,7 +69,7 @@ def facts_from_flags(
             _known(name, context)
             facts.append({"name": name, "value": None, "origin": "flag", "line": None})
         else:
-            facts.append(_fact(name, value, "flag", Path.cwd(), context))
+            facts.append(make_fact(name, value, "flag", Path.cwd(), context))
     return facts
 
 
@@ -149,67 +141,7 @@ def facts_from_values(
 
     folder: base of relative paths
     """
-    return [_fact(n, _toml_text(value), origin, folder, context) for n, value in values.items()]
-
-
-def facts_from_companions(log: Path) -> list[Fact]:
-    """Return facts of the files that a framework writes next to a log.
-
-    In these files 0 and -1 mean that nothing is set, and a word means that the framework chooses:
-    such values are no facts. A number too large for any run is kept, for the computation to report.
-
-    If several files match a name, none is read, because the log's file is unknown.
-    """
-    folder, facts = log.parent, []
-    for name, files in _companions_in(folder).items():
-        paths = [path for path in folder.glob(name) if path.is_file()]
-        if len(paths) != 1 or paths[0].stat().st_size > MAX_COMPANION_BYTES:
-            continue
-        origin = f"companion:{paths[0].relative_to(folder).as_posix()}"
-        for fact, value in _read_companion(paths[0], files).items():
-            try:
-                facts.append(_fact(fact, value, origin, folder, str(paths[0])))
-            except FactError:
-                if _exceeds_bounds(fact, value):
-                    facts.append({"name": fact, "value": value, "origin": origin, "line": None})
-    return facts
-
-
-def _exceeds_bounds(name: str, text: str) -> bool:
-    with suppress(ValueError):
-        return FACT_NAMES[name].kind in ("int", "float") and float(text) > fact_bounds(name).highest
-    return False
-
-
-def companion_problem(path: Path) -> str | None:
-    """Return why a companion file is unreadable; None if readable, or another file.
-
-    `facts_from_companions` ignores such files silently.
-    """
-    kinds = (file.kind for file in _COMPANIONS if path.name in file.names)
-    kind = next((kind for kind in kinds if kind in ("JSON", "TOML")), None)
-    if kind is None:
-        return None
-    try:
-        if path.stat().st_size > MAX_COMPANION_BYTES:
-            return f"larger than {MAX_COMPANION_BYTES:,} bytes"
-        _PARSERS[kind](path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        return f"cannot be read as {kind}: {error}"
-    return None
-
-
-def shared_fact_files(folder: Path, names: Collection[str] | None) -> list[Path]:
-    """Return files that may give facts to all logs of a folder.
-
-    names: entries of the folder, so that no other file is looked for; None if unknown
-    """
-    files = []
-    for name in (SIDECAR_NAME, *_companions_in(folder)):
-        first, *further = name.split("/")
-        if names is None or first in names:
-            files += sorted(folder.glob(name)) if further else [folder / name]
-    return files
+    return [make_fact(n, value_text(value), origin, folder, context) for n, value in values.items()]
 
 
 def files_named_in_sidecars(log: Path) -> list[Path]:
@@ -331,7 +263,12 @@ def check_fact(name: str, text: str, context: str) -> None:
     _check(name, _known(name, context), text, context)
 
 
-def _fact(name: str, text: str, origin: str, folder: Path, where: str) -> Fact:
+def make_fact(name: str, text: str, origin: str, folder: Path, where: str) -> Fact:
+    """Return a fact with a checked value. Raises FactError.
+
+    folder: base of relative paths
+    where: start of error messages
+    """
     definition = _known(name, where)
     if definition.kind == "json" and not text.startswith("{"):
         text = _json_file(folder / text, where)
@@ -368,7 +305,8 @@ def _check(name: str, definition: FactName, text: str, where: str) -> None:
         _object(text, f"{where}: {name}")
 
 
-def _toml_text(value: object) -> str:
+def value_text(value: object) -> str:
+    """Return a value of TOML, YAML or JSON as the text of a fact."""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, list):
@@ -412,78 +350,5 @@ def _object(text: str, where: str) -> dict[str, Any]:
     return values
 
 
-def _read_companion(path: Path, files: Sequence[CompanionFile]) -> dict[str, str]:
-    """Return the facts of a file; none if damaged.
-
-    files: possible kinds, all with the same syntax
-    """
-    facts: dict[str, str] = {}
-    try:
-        values = _PARSERS[files[0].kind](path.read_text(encoding="utf-8"))
-        for file in files if isinstance(values, dict) or files[0].kind == "lines" else ():
-            facts |= file.read(values)
-    except (OSError, ValueError, TypeError, yaml.YAMLError, RecursionError):
-        return {}  # or a value that Python cannot print, or use as a key
-    return facts
-
-
-class _WithoutAliases(yaml.SafeLoader):
-    """YAML loader without aliases, which W&B never writes.
-
-    A few aliases can expand to gigabytes.
-    """
-
-    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
-        """Compose a node; raise YAMLError for an alias."""
-        if self.check_event(yaml.AliasEvent):
-            raise yaml.YAMLError("an alias")
-        return super().compose_node(parent, index)
-
-
-def _wandb_values(text: str) -> dict[Any, Any]:
-    """Return the values of Weights & Biases' config.yaml: `key: {value: …}`."""
-    values = yaml.load(text, _WithoutAliases)  # noqa: S506 - safe
-    pairs = values.items() if isinstance(values, dict) else ()
-    return {k: v["value"] for k, v in pairs if isinstance(v, dict) and "value" in v}
-
-
-def _named_facts(values: Mapping[Any, Any]) -> dict[str, str]:
-    """Return the values with names of facts, and the run's name."""
-    facts = {k: _toml_text(v) for k, v in values.items() if k in ("seq_len", "micro_batch_size")}
-    named = next((values[key] for key in _RUN_NAME_KEYS if isinstance(values.get(key), str)), "")
-    return facts | ({"name": named.strip()} if named.strip() else {})
-
-
-_RUN_NAME_KEYS: Final = ("wandb_run_name", "run_name", "wandb_name")
-"""Keys of a config under which trainers give Weights & Biases the name of a run."""
-
-
-_PARSERS: Final[Mapping[str, Callable[[str], object]]] = {
-    "JSON": json.loads,
-    "TOML": parse_toml,
-    "W&B": _wandb_values,
-    "lines": str.splitlines,
-}
-"""Parser of the text for each kind of CompanionFile."""
-
-
-def _wandb_commit(values: Mapping[str, Any]) -> dict[str, str]:
-    """Return the commit of the repository in which Weights & Biases began a run."""
-    git = values.get("git")
-    commit = git.get("commit") if isinstance(git, dict) else None
-    return {"commit": commit} if isinstance(commit, str) and commit else {}
-
-
-_NAMED_FACTS: Final = CompanionFile(names=WANDB_CONFIG_NAMES, kind="W&B", read=_named_facts)
-_COMMIT: Final = CompanionFile(names=WANDB_METADATA_NAMES, kind="JSON", read=_wandb_commit)
-_COMPANIONS: Final = (*COMPANION_FILES, _NAMED_FACTS, _COMMIT)
-
 _IN_FILES: Final = frozenset(name for name, known in FACT_NAMES.items() if known.kind == "json")
 """Facts whose value may be the path of a JSON file."""
-
-
-def _companions_in(folder: Path) -> Mapping[str, Sequence[CompanionFile]]:
-    """Return the files that may be in a log's folder, by the globs of their names."""
-    files = [file for file in _COMPANIONS if file.within in (None, folder.name)]
-    names = dict.fromkeys(name for file in files for name in file.names)
-    return {name: [file for file in files if name in file.names] for name in names}

@@ -9,10 +9,12 @@ from .deepspeed.config_file import ENGINE_CONFIG
 from .deepspeed.engine import DEEPSPEED, DEEPSPEED_TIMERS, PROFILE_FILE
 from .deepspeed.monitor import DEEPSPEED_CSV, DEEPSPEED_TENSORBOARD, STEPLESS_OUTPUTS
 from .hugging_face.llamafactory import LLAMAFACTORY
-from .hugging_face.mlperf import MLPERF
+from .hugging_face.mlperf import MLPERF, SYSTEM_FILES
+from .hugging_face.model_cache import facts_from_model_cache
 from .hugging_face.model_config import MODEL_CONFIG
 from .hugging_face.ms_swift import MS_SWIFT
 from .hugging_face.node_dicts import STEPLESS_DICTS
+from .hugging_face.run_files import RUN_FILES
 from .hugging_face.trainer import (
     HF_CONSOLE,
     HF_STATE,
@@ -20,6 +22,7 @@ from .hugging_face.trainer import (
     STEPLESS_RESULTS,
     STEPLESS_STATE,
 )
+from .job_scripts import JOB_SCRIPTS
 from .megatron.console import (
     MEGATRON_DEEPSPEED,
     MEGATRON_LM,
@@ -36,6 +39,7 @@ from .torchtitan.console import TORCHTITAN
 from .torchtitan.job_config import JOB_CONFIGS
 from .torchtitan.spans import TORCHTITAN_SPANS
 from .torchtitan.tensorboard import TORCHTITAN_EVENTS
+from .wandb_files import WANDB_FILES
 from .xtuner.mmengine import DUMPED_CONFIGS, PYTHON_FILE_HINT, XTUNER
 from .xtuner.scalars import XTUNER_SCALARS, XTUNER_TENSORBOARD
 from .xtuner.v1 import RL_TRAINER_LINE, XTUNER_V1, XTUNER_V1_TENSORBOARD, XTUNER_V1_TRACKER
@@ -78,8 +82,16 @@ COMPANION_FILES: Final[tuple[CompanionFile, ...]] = (
     ENGINE_CONFIG,
     *JOB_CONFIGS,
     *DUMPED_CONFIGS,
+    *RUN_FILES,
+    *SYSTEM_FILES,
+    *JOB_SCRIPTS,
+    *WANDB_FILES,
 )
 """Files that state facts for logs in the same folder; the last one wins."""
+
+
+CACHED_MODEL: Final = facts_from_model_cache
+"""Returns the config of a model that facts only name, from a cache of this machine."""
 
 
 RANK_TAGS: Final = (*(f.rank_tag for f in BUILT_IN_FORMATS if f.rank_tag), PLATFORM_RANK_TAG)

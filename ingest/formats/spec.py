@@ -81,7 +81,8 @@ class FactLine:
     With `inferred` the line does not print the fact itself; the text says why the fact follows. A
     line that states nothing is only known: it does not count among the lines without a pattern.
     `begins`: words at the start of every such line. A line with these words that no pattern with
-    them matches is cut off or damaged: unread, as half a line proves nothing.
+    them matches is cut off or damaged: unread, as half a line proves nothing. `of_any_file`: the
+    line may stand in files that are no logs, such as a script, so it does not identify the format.
     """
 
     anchor: str
@@ -93,6 +94,7 @@ class FactLine:
     read: Callable[[Mapping[str, str]], Mapping[str, str]] | None = None
     inferred: str | None = None
     begins: str | None = None
+    of_any_file: bool = False
     composed: bool = False
 
     @property
@@ -179,7 +181,9 @@ class FactBlock:
     the block is a JSON object opened by `start`, up to the line that closes the object, whatever
     the indentation. `end` then matches no line of the object, and braces in lines that match
     `others`, printed by other ranks in between, do not count. With `kind` the block is an event as
-    well: other values from `read` are the event's fields.
+    well: other values from `read` are the event's fields. `infer` returns facts that the lines do
+    not print, each with its value and the reason; a fact from `read` overrides it. `of_any_file`: as
+    for a FactLine.
     """
 
     start: str
@@ -187,7 +191,9 @@ class FactBlock:
     read: Callable[[Sequence[str]], Mapping[str, str]]
     example: Sequence[str]
     printed_by: str
+    infer: Callable[[Sequence[str]], Mapping[str, tuple[str, str]]] | None = None
     kind: str | None = None
+    of_any_file: bool = False
     max_lines: int = 2000
     include_end: bool = False
     include_start: bool = False
@@ -324,18 +330,27 @@ class SteplessDicts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompanionFile:
-    """A file that a framework writes next to its log.
+    """A file that a framework writes, or a user keeps, next to a log.
 
     names: globs from the log's folder; within: required name of the folder, if any
-    kind: of the content, and so the argument of `read`: the values of a JSON or TOML object, those
-        of a W&B config by key, or lines
+    kind: of the content, and so the argument of `read`: the values of a JSON, TOML or YAML object,
+        those of a W&B config by key, or lines
     read: returns the facts; none for another framework's file. Impossible values are skipped
+    infer: returns facts that the file does not state, each with its value and the reason
+    of_one_run: the file describes one run: if the log contradicts it, it is another run's
     """
 
     names: Sequence[str]
-    kind: Literal["JSON", "TOML", "W&B", "lines"]
+    kind: Literal["JSON", "TOML", "YAML", "W&B", "lines"]
     read: Callable[[Any], Mapping[str, str]]
+    infer: Callable[[Any], Mapping[str, tuple[str, str]]] | None = None
     within: str | None = None
+    of_one_run: bool = False
+
+    @property
+    def has_own_name(self) -> bool:
+        """True if the user chooses the name, so a folder may have several."""
+        return any("*" in name.partition("/")[0] for name in self.names)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

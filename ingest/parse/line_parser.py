@@ -7,7 +7,7 @@ continues an earlier one. Results go to an `ingest.parse.record_sink`.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final
@@ -306,9 +306,19 @@ class LineParser:
                 number, text = numbers[indices[name]], lines[indices[name]]
             fact = fact_row(number, name, value, f"log:{number}", text)
             self._sink.add_fact(fact, block.number)
+        self._infer_of_block(block, lines, facts.keys())
         if block.spec.kind is not None:
             others = {name: value for name, value in fields.items() if name not in FACT_NAMES}
             self._sink.add_event(self._block_event(block, block.spec.kind, others))
+
+    def _infer_of_block(self, block: _OpenBlock, lines: list[str], stated: Collection[str]) -> None:
+        """State the facts that follow from the lines of a block without being printed."""
+        inferred = block.spec.infer(lines) if block.spec.infer is not None else {}
+        for name, (value, why) in inferred.items():
+            if name not in stated:
+                origin = f"inferred: {why} (log:{block.number})"
+                fact = fact_row(block.number, name, value, origin, block.first)
+                self._sink.add_fact(fact, block.number)
 
     def _block_event(
         self, block: _OpenBlock, kind: str, fields: Mapping[str, str]

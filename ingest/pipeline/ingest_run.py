@@ -46,6 +46,7 @@ from ..extract.log_tables import facts_from_files, read_log
 from ..extract.run_names import LOGGED_NAMES, given_run_name, name_fact
 from ..extract.table_batches import LogBatch, LogRows
 from ..facts import facts as given
+from ..facts.companion_files import companion_problem
 from ..formats.launch_view import Fact
 from ..formats.spec import LogFormat
 from ..store.catalogue import OutdatedSource
@@ -450,7 +451,7 @@ class _Job:
         self._told_of.add(log_file.around.folder)
         for name, _, size, _ in log_file.around.shared.marks:
             path = parse_path(log_file.around.folder) / name
-            if size >= 0 and as_remote(path) is None and (why := given.companion_problem(path)):
+            if size >= 0 and as_remote(path) is None and (why := companion_problem(path)):
                 fields = {"path": path, "why": why}
                 self.report(Outcome.of_note(str(path), "passed", UNREADABLE_COMPANION, **fields))
 

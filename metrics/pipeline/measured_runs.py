@@ -85,9 +85,9 @@ class MeasuredRuns:
     def windows(self) -> pl.DataFrame:
         """Windows, a row per logged step: `warmup.mark_warm_up_and_stalls`."""
         tables = self.tables
-        windows = logged_windows.build_windows(
-            tables["steps"], tables["runs"], self.facts, tables["events"]
-        )
+        steps, events = tables["steps"], tables["events"]
+        quoted = logged_windows.quoted_runs(steps, tables["facts"], events)
+        windows = logged_windows.build_windows(steps, tables["runs"], self.facts, events, quoted)
         return warmup.mark_warm_up_and_stalls(windows, tables["runs"])
 
     @cached_property

@@ -14,7 +14,7 @@ from ..core.messages import Effect, Message
 from ..core.print_precision import MAX_STAMP_ERROR_S
 from ..core.quantiles import student_t_quantile
 from ..core.run_arrays import RunArrays, total
-from .messages import FEW_WINDOWS, MORE_WINDOWS_FIX, ORIGINAL_LOG_FIX
+from .messages import FEW_WINDOWS, MORE_WINDOWS_FIX, ORIGINAL_LOG_FIX, QUOTED_LINE
 from .windows import WindowSelection, steps_covered
 
 MAX_UNSURE: Final = 0.05
@@ -39,6 +39,8 @@ def few_windows_warning(
     steady: the windows of the rate, with `evidence`
     """
     number = len(steady.indices)
+    if windows.height == 1:
+        return QUOTED_LINE()
     if number >= MIN_INTERVAL_WINDOWS or not total(steady.tokens):
         return None
     timed = float(np.nansum(windows[f"{evidence}_span"][steady.indices]))

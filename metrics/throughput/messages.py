@@ -136,6 +136,13 @@ FEW_WINDOWS: Final = MessageKind(
     when="TGS has too few windows for an interval.",
     fix="{remedy}",
 )
+QUOTED_LINE: Final = MessageKind(
+    "quoted-line",
+    "TGS is of one logged interval, a single line from the middle of a run",
+    "unranked",
+    when="A log is one step line, without its header.",
+    fix="ingest the whole log",
+)
 PROFILED_WINDOWS: Final = MessageKind(
     "profiled-windows",
     "TGS includes {held} of {whole} windows under a profiler, which slows steps: no clean windows "

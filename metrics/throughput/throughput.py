@@ -374,7 +374,8 @@ def _rates(
     fell = disturbances(windows, evidence)
     causes = [event for at, events in fell.items() if excluded[at] for event in events]
     anew = evidence == "rate" and windows.flags("begun_anew").any()
-    start = [START_UP, *([WARM_UP] if windows.flags("warming").any() else [])]
+    start = [START_UP] if windows.flags("first").any() else []
+    start += [*([WARM_UP] if windows.flags("warming").any() else [])]
     start += [RESTARTED_RATE] if anew else []
     start += [UNLOGGED_WORK] if windows.flags("unlogged").any() else []
     start += [OTHER_SPEED] if windows.flags("off_level").any() else []

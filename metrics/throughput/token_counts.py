@@ -273,6 +273,13 @@ def _samples() -> pl.Expr:
     return samples * pl.col("sample_length") / pl.col("gpus")
 
 
+def _mean_samples() -> pl.Expr:
+    """Return the tokens of a step's samples, by their mean without padding."""
+    local = pl.col("micro_batch_size") * pl.col("gradient_accumulation") / _ranks_of_a_batch()
+    local = pl.when(pl.col("step_unit") == "optimizer_step").then(local * training_steps_per_step())
+    return pl.coalesce(step_samples() / pl.col("gpus"), local) * pl.col("mean_sample_length")
+
+
 def _filled() -> pl.Expr:
     """Return whether batch sizes count tokens: samples of equal length."""
     micro_step = pl.col("step_unit") == "micro_step"
@@ -295,15 +302,21 @@ def _micro_batches() -> pl.Expr:
     the batch. Null if a pipeline's stages share the batch and their number is not known.
     """
     micro_step = pl.col("step_unit") == "micro_step"
-    sharing = pl.lit(1)
-    for name in TOKEN_SHARING_DEGREES:
-        sharing *= pl.coalesce(name, 1)
-    local = pl.col("micro_batch_size") * training_steps_per_step() * pl.col("seq_len") / sharing
+    each = pl.col("micro_batch_size") * pl.col("seq_len") / _ranks_of_a_batch()
+    local = each * training_steps_per_step()
     unsaid = pl.when("accumulation_stated").then(1)
     local *= pl.when(micro_step).then(1).otherwise(pl.coalesce("gradient_accumulation", unsaid))
     stages = pl.coalesce("pipeline_parallel", "gpus")
     known = stages.is_not_null() | pl.col("pipelined").is_null()
     return pl.when(_filled() & known).then(local)
+
+
+def _ranks_of_a_batch() -> pl.Expr:
+    """Return the GPUs that share the tokens of a local batch."""
+    sharing = pl.lit(1)
+    for name in TOKEN_SHARING_DEGREES:
+        sharing *= pl.coalesce(name, 1)
+    return sharing
 
 
 def _data_parallel_batches() -> pl.Expr:
@@ -344,6 +357,7 @@ TOKEN_COUNTS: Final[dict[str, TokenCount]] = {
     "samples": TokenCount("samples of the step", "slots", _samples),
     "global_batch": TokenCount("global batch", "slots", _global_batch),
     "micro_batches": TokenCount("micro-batches", "slots", _micro_batches),
+    "mean_samples": TokenCount("samples of the mean length", "tokens", _mean_samples),
     "data_parallel_batches": TokenCount(
         "micro-batches of the data-parallel ranks", "slots", _data_parallel_batches, usable=False
     ),
@@ -763,6 +777,8 @@ def missing_rate_facts(
         needed = ("seq_len", "micro_batch_size", "packed")
     if facts.get("steps_counted"):
         needed = ("log_interval", *needed)
+    if facts.get("mean_sample_length") is not None:
+        return [n for n in needed if n not in ("seq_len", "packed") and facts.get(n) is None]
     padded = facts.get("packed") is False and bool(long)
     lacks = [name for name in needed if facts.get(name) is None]
     return [*lacks, "packed"] if padded else lacks
@@ -811,9 +827,12 @@ def _summed_in_doubt(windows: RunArrays) -> Message | None:
 
 
 def counts_without_padding(windows: RunArrays) -> bool:
-    """Return whether lines print tokens without padding that a rate may use."""
+    """Return whether a rate's tokens are those without padding."""
     summed = windows.has_any("step_tokens") and _summed_twice(windows) is None
-    return summed or any(map(windows.has_any, ("rank_tokens", "non_padding_count")))
+    counted_by_mean = windows.value("counted_by") == "mean_samples"
+    return (
+        summed or counted_by_mean or any(map(windows.has_any, ("rank_tokens", "non_padding_count")))
+    )
 
 
 def comparison_text(comparison: CountComparison) -> str:

@@ -20,7 +20,7 @@ Frames in, frames out; no file is opened here.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
@@ -257,8 +257,33 @@ UNMARKED: Final[dict[str, bool | float]] = {
 """Columns that are filled later."""
 
 
+MAX_FIRST_LINE_STEP: Final = 100
+"""Largest step of a first line, with its start-up: log intervals are no longer as a rule."""
+
+
+def quoted_runs(steps: pl.DataFrame, facts: pl.DataFrame, events: pl.DataFrame) -> list[str]:
+    """Return the runs that are one line from the middle of a log.
+
+    No line before it states a fact or an event, and its step is too high for a first line.
+
+    steps, facts, events: as in ingest.core.schema
+    """
+    lone = (
+        steps.group_by("run_id")
+        .agg(pl.col("line").min().alias("step_line"), pl.col("step").min(), lines=pl.len())
+        .filter(pl.col("lines") == 1, pl.col("step") > MAX_FIRST_LINE_STEP)
+    )
+    header = pl.concat([table.select("run_id", "line") for table in (facts, events)])
+    begun = lone.join(header, on="run_id").filter(pl.col("line") < pl.col("step_line"))
+    return lone.join(begun, on="run_id", how="anti")["run_id"].to_list()
+
+
 def build_windows(
-    steps: pl.DataFrame, runs: pl.DataFrame, facts: pl.DataFrame, events: pl.DataFrame
+    steps: pl.DataFrame,
+    runs: pl.DataFrame,
+    facts: pl.DataFrame,
+    events: pl.DataFrame,
+    quoted: Collection[str] = (),
 ) -> pl.DataFrame:
     """Return one row per logged step: its tokens, and span and time by each evidence.
 
@@ -278,16 +303,19 @@ def build_windows(
 
     steps, runs, events: as in ingest.core.schema
     facts: as in metrics.throughput.resolved_facts.typed_facts
+    quoted: runs of one line that contains no start-up: `quoted_runs`
     """
     return (
         fold_ranks(steps)
         .pipe(_with_run_columns, runs, facts)
         .pipe(_with_engine, events)
-        .pipe(_with_differences)
+        .pipe(_with_differences, quoted)
         .pipe(_over_untimed)
         .pipe(mark_single_step_times)
         .pipe(_with_restarts, events)
-        .with_columns(interval=_interval())
+        .with_columns(
+            interval=pl.when("quoted").then(pl.coalesce("log_interval", 1)).otherwise(_interval())
+        )
         .with_columns(_spans())
         .pipe(with_non_padding)
         .pipe(with_token_counts)
@@ -298,7 +326,7 @@ def build_windows(
         .with_columns(*_disturbed())
         .with_columns(_smeared(), **UNMARKED)
         .pipe(_with_new_beginnings)
-        .drop(COUNT_QUIRKS)
+        .drop(COUNT_QUIRKS, "quoted")
     )
 
 
@@ -331,6 +359,7 @@ _INPUTS: Final = (
     "gpus",
     "seq_len",
     "packed",
+    "mean_sample_length",
     "objective",
     "micro_batch_size",
     "global_batch_size",
@@ -349,13 +378,18 @@ _DIFFERENCES: Final = ("step", *MOMENT_COLUMNS.values(), "consumed_samples", "co
 _TIMED: Final = (*MOMENT_COLUMNS.values(), "elapsed_s", "logged_tgs", "logged_samples_per_second")
 
 
-def _with_differences(steps: pl.DataFrame) -> pl.DataFrame:
-    """Add `new_*`, the differences to the run's line before; mark lines with a time."""
+def _with_differences(steps: pl.DataFrame, quoted: Collection[str]) -> pl.DataFrame:
+    """Add `new_*`, the differences to the run's line before; mark lines with a time.
+
+    first: the run's first line, with its start-up, unless the run is quoted
+    """
+    is_quoted = pl.col("run_id").is_in(list(quoted))
     return steps.with_columns(
         pl.when(pl.col("since_start_s").is_finite()).then("since_start_s")
     ).with_columns(
         pl.col(*_DIFFERENCES).diff().over("run_id").name.prefix("new_"),
-        first=pl.int_range(pl.len()).over("run_id") == 0,
+        first=(pl.int_range(pl.len()).over("run_id") == 0) & ~is_quoted,
+        quoted=is_quoted,
         timed=pl.any_horizontal(pl.col(*_TIMED).is_not_null()),
     )
 

@@ -719,9 +719,26 @@ def _attended(
     ).lower()
     if masked == "true":
         return None, messages.DOCUMENT_LENGTHS_UNKNOWN
-    return None, messages.PADDED_LENGTHS_UNKNOWN if _padded_to_unknown(
-        facts, rates, seq_len
-    ) else None
+    if not _padded_to_unknown(facts, rates, seq_len):
+        return None, None
+    pairs_of_spread = _pairs_of_spread(facts, rates)
+    return pairs_of_spread, None if pairs_of_spread else messages.PADDED_LENGTHS_UNKNOWN
+
+
+def _pairs_of_spread(
+    facts: Mapping[str, Mapping[str, Any]], rates: Mapping[str, Any]
+) -> float | None:
+    """Return the pairs per token of unpacked samples.
+
+    They follow from mean and deviation of the samples' lengths: the pairs of a sample are
+    n (n + 1) / 2. Padding is not counted, neither in tokens nor in pairs.
+    """
+    mean, deviation = (
+        text_fact(facts, name) for name in ("mean_sample_length", "sample_length_deviation")
+    )
+    if mean is None or deviation is None or rates.get("token_basis") != "non_padding":
+        return None
+    return (float(deviation) ** 2 + float(mean) ** 2) / (2 * float(mean)) + 0.5
 
 
 def _padded_to_unknown(

@@ -23,6 +23,8 @@ _EXAMPLES: Final[Mapping[str, str]] = {
     "global_batch_size": "512",
     "gradient_accumulation": "8",
     "attended_pairs": "4096.5",
+    "mean_sample_length": "312.5",
+    "sample_length_deviation": "90.5",
     "lora_rank": "16",
     "lora_targets": "all-linear",
     "frozen_parts": "vision,projector",

@@ -39,8 +39,10 @@ ALLOWED_TEXTS: Final[dict[str, str]] = {
     "xtuner, torchtitan, deepspeed, transformers without it, megatron-lm, or megatron: "
     "Megatron-LM or a fork of it": "a column's values",
     "torchtitan": "format in READING_CHANGES, which metrics ask and stores count",
-    "deepspeed": "format in READING_CHANGES, which metrics ask and stores count",
-    "xtuner-v1": "format in READING_CHANGES, which metrics ask and stores count",
+    **dict.fromkeys(
+        ("deepspeed", "deepspeed-chat", "hf-trainer", "ms-swift", "xtuner-v1"),
+        "format in READING_CHANGES, which metrics ask and stores count",
+    ),
 }
 """Texts of ingest.core.schema, which stands below formats/, and why each may stay there."""
 SCHEMA: Final = Path("ingest/core/schema.py")
@@ -58,6 +60,7 @@ ALLOWED_MODULES: Final = {
     "metrics/formula/model_shapes/megatron_header.py": "how a header that one prints is checked",
     "metrics/formula/model_shapes/models.py": "words of models' names that say nothing: hf",
     "metrics/formula/model_shapes/printed.py": "readers of models as two frameworks print them",
+    "metrics/formula/model_shapes/torchtitan_layers.py": "a reader of models as one prints them",
     "metrics/formula/simplified_model.py": "models that people call by name: gpt-oss-20b",
 }
 """Modules of metrics that may name one, and why; none of them has a run in hand."""

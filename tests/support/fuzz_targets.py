@@ -44,6 +44,7 @@ from fairmfu.ingest.detect.format_lookup import FormatCatalog
 from fairmfu.ingest.detect.user_formats import load_user_format as load_format
 from fairmfu.ingest.extract.log_tables import read_log, read_log_tables
 from fairmfu.ingest.facts import facts as given
+from fairmfu.ingest.facts.companion_files import facts_from_companions, shared_fact_files
 from fairmfu.ingest.facts.project_config import load_config
 from fairmfu.ingest.formats.deepspeed.engine import DEEPSPEED
 from fairmfu.ingest.formats.launch_view import Fact
@@ -379,6 +380,8 @@ def _stream_seeds() -> list[bytes]:
 BESIDE: Final = (
     *("run.log.facts.toml", "facts.toml", "config.json", "ds_config.json", "config.yaml"),
     *("job.toml", "vis_data/config.py", "wandb/run-1/files/config.yaml", "flags"),
+    *("args.json", "adapter_config.json", "wandb-metadata.json", "sft.yaml", "run_system.json"),
+    *("job.sbatch",),
 )
 
 
@@ -394,9 +397,9 @@ def read_beside(data: bytes, folder: Path) -> None:
             facts = given.facts_from_flags(data[1:].decode("utf-8", "replace").split("\n"))
         else:
             path.write_bytes(data[1:])
-            facts = [*given.facts_from_sidecars(log), *given.facts_from_companions(log)]
+            facts = [*given.facts_from_sidecars(log), *facts_from_companions(log)]
         given.files_named_in_sidecars(log)
-        given.shared_fact_files(folder, None)
+        shared_fact_files(folder, None)
         if facts and len(data) % 4 == 0:  # not always: it takes fifty times as long
             _reckoned(facts)
         elif len(data) % 128 == 1:

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Final
 
+from ..launch_commands import options_of, world_size
 from ..spec import (
     PREFERENCE_OBJECTIVE,
     REINFORCEMENT_OBJECTIVE,
@@ -35,6 +36,9 @@ STEP3_SOURCE: Final = f"{CHAT_SOURCE}/training/step3_rlhf_finetuning/main.py@45b
 HYBRID_ENGINE_SOURCE: Final = "deepspeedai/DeepSpeed/deepspeed/runtime/hybrid_engine.py@edaa722"
 CHAT_NUMBER: Final = r"-?(?:[\d.]+(?:e[+-]?\d+)?|inf|nan)"
 
+COMMAND: Final = r"\bmain\.py\s(?:.*\s)?--(?:model_name_or_path|max_seq_len)[ =]"
+"""Regex of a command of steps 1 and 2; step 3 names two models."""
+
 OPTION_FACTS: Final = {
     "max_seq_len": "seq_len",
     "per_device_train_batch_size": "micro_batch_size",
@@ -44,20 +48,39 @@ OPTION_FACTS: Final = {
 }
 
 
-def _options(groups: Mapping[str, str]) -> dict[str, str]:
-    """Return facts of the command line of steps 1 and 2.
+def command_facts(command: str) -> dict[str, str]:
+    """Return facts of the command line of steps 1 and 2; empty for another command.
 
-    No flag means no checkpointing.
+    No flag means no checkpointing. Only --only_optimize_lora freezes all but the adapters.
     """
-    matches = {
-        fact: re.search(rf"--{option}[ =](\d+)", groups["command"])
+    if not re.search(COMMAND, command):
+        return {}
+    options = options_of(command)
+    facts = {
+        fact: options[option]
         for option, fact in OPTION_FACTS.items()
+        if options.get(option, "").isdecimal()
     }
-    facts = {fact: match[1] for fact, match in matches.items() if match}
     if facts.get("lora_rank") == "0":  # no adapters
         facts.pop("lora_rank")
-    checkpointing = re.search(r"--gradient_checkpointing\b", groups["command"])
-    return facts | {"recompute": "full" if checkpointing else "none"}
+    if "lora_rank" in facts and "only_optimize_lora" in options:
+        facts["trainable"] = "lora"
+    if options.get("dtype") in ("fp16", "bf16"):
+        facts["precision"] = options["dtype"]
+    facts["recompute"] = "full" if "gradient_checkpointing" in options else "none"
+    name = options.get("model_name_or_path", "")
+    return facts | ({"model": name} if name and "$" not in name else {}) | world_size(command)
+
+
+def _options(groups: Mapping[str, str]) -> dict[str, str]:
+    return command_facts(groups["command"])
+
+
+def _defaults(groups: Mapping[str, str]) -> dict[str, str]:
+    """Return facts of options that a command leaves out."""
+    options = options_of(groups["command"])
+    facts = {} if "dtype" in options else {"precision": "fp16"}
+    return facts | ({"trainable": "full"} if options.get("lora_dim", "0") == "0" else {})
 
 
 _known: Final = partial(known_line, composed=True)
@@ -253,11 +276,21 @@ DEEPSPEED_CHAT: Final = LogFormat(
             composed=True,
         ),
         FactLine(
-            anchor="--max_seq_len",
-            regex=r"\bcmd = (?P<command>.*\bmain\.py .*--max_seq_len.*)",
+            anchor="main.py ",
+            regex=rf"\bcmd = (?P<command>.*{COMMAND}.*)",
+            read=_defaults,
+            inferred="DeepSpeed-Chat's defaults: --dtype fp16, and --lora_dim 0 trains every weight",
+            example="cmd = deepspeed main.py --model_name_or_path facebook/opt-1.3b --deepspeed",
+            printed_by=STEP1_SOURCE,
+            composed=True,
+        ),
+        FactLine(
+            anchor="main.py ",
+            regex=rf"\bcmd = (?P<command>.*{COMMAND}.*)",
             read=_options,
             example="[2026-11-20 15:01:09,500] [INFO] [runner.py:618:main] cmd = python3 -u -m "
-            "deepspeed.launcher.launch --master_port=29500 main.py --per_device_train_batch_size 8 "
+            "deepspeed.launcher.launch --master_port=29500 main.py --model_name_or_path "
+            "facebook/opt-1.3b --per_device_train_batch_size 8 "
             "--max_seq_len 512 --gradient_accumulation_steps 2 --zero_stage 2 "
             "--gradient_checkpointing --deepspeed",
             printed_by="deepspeedai/DeepSpeed/deepspeed/launcher/runner.py@edaa722",

@@ -855,7 +855,7 @@ DEEPSPEED: Final = LogFormat(
     evidence=("elapsed", "stamp", "rate"),
     precedence=ENGINE_PRECEDENCE,
     header=r"\] \[(?:INFO|WARNING|ERROR)\] \[(?!real_accelerator)\w+\.py:\d+:\w+\] "
-    r"|, DeepSpeed config has \d+\. Using DeepSpeed's value",
+    r"|, DeepSpeed config has \d+\. Using DeepSpeed's value|-{20} DeepSpeed Flops Profiler -",
     elapsed_covers="interval",
     rate_covers="step",
     rate_excludes_data=True,

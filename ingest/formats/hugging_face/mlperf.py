@@ -10,11 +10,18 @@ before the first one that may end the run are part of the time between two losse
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
-from typing import Final
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final
 
 from ..deepspeed.phases import engine_timers, micro_step_timers
-from ..spec import LIBRARY_PRECEDENCE, EventLine, FactLine, LogFormat, StepLine
+from ..spec import (
+    LIBRARY_PRECEDENCE,
+    CompanionFile,
+    EventLine,
+    FactLine,
+    LogFormat,
+    StepLine,
+)
 
 MLPERF_SOURCE: Final = "mlcommons/training/llama2_70b_lora/scripts/mlperf_logging_utils.py@00baefa"
 GLOBAL_BATCH_LINE: Final = re.compile(
@@ -53,6 +60,22 @@ def _key(key: str, fact: str) -> FactLine:
         composed=True,
     )
 
+
+def _system(values: Mapping[str, Any]) -> dict[str, str]:
+    """Return the accelerators of a submission's system description."""
+    counts = [str(values.get(key, "")) for key in ("number_of_nodes", "accelerators_per_node")]
+    name = values.get("accelerator_model_name")
+    if not isinstance(name, str) or not name.strip():
+        return {}
+    whole = all(count.isdecimal() and int(count) for count in counts)
+    facts = {"gpus": str(int(counts[0]) * int(counts[1]))} if whole else {}
+    return facts | {"accelerator": name.strip()}
+
+
+SYSTEM_FILES: Final = (
+    CompanionFile(names=("*_system.json",), kind="JSON", read=_system, of_one_run=True),
+)
+"""Systems of a submission: the one whose name begins the log's."""
 
 MLPERF: Final = LogFormat(
     name="mlperf",

@@ -11,6 +11,7 @@ from typing import Final
 
 from ..deepspeed.phases import engine_timers, micro_step_timers
 from ..spec import JSON_PAIRS, LIBRARY_PRECEDENCE, EventLine, FactLine, LogFormat, StepLine
+from .swift_lines import SAMPLE_LENGTHS
 from .trainer import (
     DICT_COLUMNS,
     GLOBAL_STEP_KEYS,
@@ -121,6 +122,14 @@ MS_SWIFT: Final = LogFormat(
         ),
     ),
     facts=(
+        FactLine(
+            anchor='{"train_dataset": "',
+            regex=rf'\{{"train_dataset": "{SAMPLE_LENGTHS}.*"last_model_checkpoint": ',
+            example='{"train_dataset": "300.000000\\u00b150.000000, min=60.000000, max=900.000000, '
+            'size=3200", "val_dataset": null, "last_model_checkpoint": "out/checkpoint-200"}',
+            printed_by="modelscope/ms-swift/swift/llm/train/sft.py SwiftSft._save_trainer_state",
+            composed=True,
+        ),
         FactLine(
             anchor='"log_history": [',
             regex=r'"last_model_checkpoint": .*"log_history": \[',

@@ -106,7 +106,11 @@ _IN_PART: Final = ("unfrozen_parameters", "lisa_step_interval", "relora", "relor
 
 
 def _axolotl(lines: Sequence[str]) -> dict[str, str]:
-    config = parse_json_lines(lines[1:])
+    return axolotl_facts(parse_json_lines(lines[1:]))
+
+
+def axolotl_facts(config: Mapping[str, Any]) -> dict[str, str]:
+    """Return the facts of axolotl's config, as printed or as a user wrote it."""
     facts = {
         fact: str(config[key])
         for key, fact in _NUMBERS.items()

@@ -42,6 +42,7 @@ from itertools import chain
 from typing import Any, Final
 
 from ..deepspeed.phases import engine_timers, micro_step_timers
+from ..launch_view import Finished, LaunchView
 from ..spec import (
     GIB,
     JSON_PAIRS,
@@ -63,8 +64,10 @@ from ..spec import (
     parse_json_object,
     to_seconds,
 )
-from . import preamble
+from . import preamble, swift_lines
+from .arguments import training_arguments
 from .bar_matching import COPY_PREFIX, DICT_START, ProgressBar, drawn_bars
+from .command_line import COMMAND_LINE
 from .progress_bars import DictBarMatcher
 
 TRANSFORMERS_SOURCE: Final = "huggingface/transformers/src/transformers"
@@ -80,39 +83,13 @@ PADDED_IMPLIES: Final[dict[str, tuple[str, str]]] = {
 # -- facts of several files ----------------------------------------------------------------
 
 
-def _arguments(arguments: Mapping[str, str]) -> dict[str, str]:
-    """Return facts of TrainingArguments, with values as Python or JSON writes them.
-
-    `gradient_checkpointing` set to false states nothing: the model's config may enable it.
-    """
-    values = {
-        key: value.strip("'\" ").rpartition(".")[2].lower() for key, value in arguments.items()
-    }
-    names = {
-        "per_device_train_batch_size": "micro_batch_size",
-        "gradient_accumulation_steps": "gradient_accumulation",
-        "max_steps": "total_steps",  # -1 if epochs are given
-    }
-    facts = {fact: values[key] for key, fact in names.items() if values.get(key, "").isdigit()}
-    every = arguments.get("logging_steps", "")
-    if re.fullmatch(r"[1-9]\d*", every) and values.get("logging_strategy", "steps") == "steps":
-        facts["log_interval"] = every
-    # tf32 affects fp32 matmuls only, and nothing states the dtype of the weights
-    precisions = [name for name in ("bf16", "fp16") if values.get(name) == "true"]
-    facts.update({"precision": precisions[0]} if precisions else {})
-    checkpointing = ("gradient_checkpointing", "activation_checkpointing")
-    facts.update({"recompute": "full"} if "true" in map(values.get, checkpointing) else {})
-    facts.update({"compile": "true"} if values.get("torch_compile") == "true" else {})
-    return facts | ({"optimizer": values["optim"]} if values.get("optim") else {})
-
-
 def _python_arguments(groups: Mapping[str, str]) -> dict[str, str]:
-    return _arguments(dict(re.findall(r"(\w+)=([^,()\n]+)", groups["text"])))
+    return training_arguments(dict(re.findall(r"(\w+)=([^,()\n]+)", groups["text"])))
 
 
 def _json_arguments(groups: Mapping[str, str]) -> dict[str, str]:
     """Return facts of TrainingArguments in TensorBoard: JSON in a JSON string."""
-    return _arguments(
+    return training_arguments(
         {key: str(value) for key, value in parse_json_object(_unquoted(groups)).items()}
     )
 
@@ -425,6 +402,14 @@ def _header(lines: Sequence[str]) -> dict[str, str]:
     return facts
 
 
+def _settle_lengths(launch: LaunchView) -> Finished:
+    """Keep the lengths of the first data set; the next one is for evaluation."""
+    for name in ("mean_sample_length", "sample_length_deviation"):
+        for later in [fact for fact in launch.facts if fact["name"] == name][1:]:
+            launch.facts.remove(later)
+    return Finished()
+
+
 DICT_COLUMNS: Final[dict[str, ColumnTarget]] = {
     "step": "step",
     "global_step": "step",  # ms-swift of 2024
@@ -488,6 +473,7 @@ HF_CONSOLE: Final = LogFormat(
     complete=complete_row,
     finer_clock=MS_SWIFT_CLOCK,
     implies=PADDED_IMPLIES,
+    finish=_settle_lengths,
     steps=(
         StepLine(
             anchor="(progress bar: step ",
@@ -600,6 +586,7 @@ HF_CONSOLE: Final = LogFormat(
     ),
     blocks=(
         *preamble.FACT_BLOCKS,
+        *swift_lines.FACT_BLOCKS,
         FactBlock(
             start=r"\*{5} Running training \*{5}",
             kind="train_start",
@@ -657,6 +644,8 @@ HF_CONSOLE: Final = LogFormat(
     ),
     facts=(
         *preamble.FACT_LINES,
+        *swift_lines.FACT_LINES,
+        COMMAND_LINE,
         FactLine(
             anchor="TrainingArguments(",
             regex=r"TrainingArguments\((?P<text>\w+=.+)\)\s*$",

@@ -14,8 +14,10 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
+from itertools import groupby
 from typing import Any, Final
 
+from ..launch_commands import joined_command
 from ..software_lines import SOFTWARE_LINES
 from ..spec import (
     GIB,
@@ -30,6 +32,8 @@ from ..spec import (
     profiled_steps_fields,
     rate_restart_fields,
 )
+from .command_line import COMMAND_START, command_facts
+from .job_config import attention_facts, job_config_facts
 
 METRICS_SOURCE: Final = "pytorch/torchtitan/torchtitan/components/metrics.py@b5bcd76"
 TRAIN_SOURCE: Final = "pytorch/torchtitan/torchtitan/train.py@81af883"
@@ -87,7 +91,7 @@ def _model_arguments(groups: Mapping[str, str]) -> dict[str, str]:
     pairs = re.findall(r"(\w+)=('[^']*'|[^,()\s]+)", groups["arguments"])
     flat = {name: value.strip("'") for name, value in pairs}
     facts = {"model": groups["model"], "torchtitan_arguments": json.dumps(flat)}
-    return facts | _attention(flat)
+    return facts | attention_facts(flat)
 
 
 def _json_arguments(lines: Sequence[str]) -> dict[str, str]:
@@ -96,8 +100,31 @@ def _json_arguments(lines: Sequence[str]) -> dict[str, str]:
     values = parse_json_lines(lines[1:])
     if head is None or not values:
         return {}
-    facts = {"model": head[1], "torchtitan_arguments": json.dumps(_flat(values))}
-    return facts | _attention(values)
+    nested = "layer" in values or "layers" in values
+    arguments = _without_repeats(values) if nested else _flat(values)
+    return {"model": head[1], "torchtitan_arguments": json.dumps(arguments)} | attention_facts(
+        values
+    )
+
+
+def _without_repeats(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a nested model config without its initialisers and its equal layers.
+
+    Of equal layers in a row, the first remains, with their `count`.
+    """
+    short: dict[str, Any] = _without_initialisers(config)
+    if not isinstance(short.get("layers"), list):
+        return short
+    runs = [(layer, len([*same])) for layer, same in groupby(short["layers"])]
+    listed = [{**x, "count": n} if isinstance(x, dict) and n > 1 else x for x, n in runs]
+    return short | {"layers": listed}
+
+
+def _without_initialisers(value: Any) -> Any:  # noqa: ANN401 - JSON
+    if isinstance(value, dict):
+        items = value.items()
+        return {k: _without_initialisers(v) for k, v in items if k != "param_init"}
+    return [*map(_without_initialisers, value)] if isinstance(value, list) else value
 
 
 def _flat(arguments: Mapping[str, object]) -> dict[str, str]:
@@ -115,126 +142,6 @@ def _is_scalar(value: object) -> bool:
     return not isinstance(value, (dict, list))
 
 
-def _items(value: object) -> Iterator[tuple[str, object]]:
-    """Yield all keys with their values, at any depth."""
-    if isinstance(value, dict):
-        for key, inner in value.items():
-            yield str(key), inner
-            yield from _items(inner)
-    elif isinstance(value, list):
-        for inner in value:
-            yield from _items(inner)
-
-
-def _attention(values: Mapping[str, Any]) -> dict[str, str]:
-    """Return facts of attention in a printed config, if all of its layers agree.
-
-    `block_causal` stops at document borders; `varlen` allows no other mask.
-    """
-    items = list(_items(values))
-    backends = {str(v) for k, v in items if k in ("attn_backend", "attn_type") and v}
-    if any(k == "inner_attention" and "kernel_options" in dict(_items(v)) for k, v in items):
-        backends.add("flex")
-    if flex := {str(v) for k, v in items if k == "use_flex_attn"}:
-        backends.add("flex" if flex == {"True"} else "sdpa")
-    masks = {str(v) for k, v in items if k == "attn_mask_type"}
-    facts = {"attention": backends.pop()} if len(backends) == 1 else {}
-    if masks <= {"causal", "block_causal"} and len(masks) == 1:
-        facts["document_mask"] = "true" if "block_causal" in masks else "false"
-    elif not masks and facts.get("attention") == "varlen":
-        facts["document_mask"] = "true"
-    return facts
-
-
-NUMBER_FACT_PATHS: Final[dict[str, tuple[tuple[str, str], ...]]] = {
-    "log_interval": (("metrics", "log_freq"),),
-    "seq_len": (("training", "seq_len"),),
-    "micro_batch_size": (("training", "local_batch_size"), ("training", "batch_size")),
-    "global_batch_size": (("training", "global_batch_size"),),
-    "total_steps": (("training", "steps"),),
-    "tensor_parallel": (
-        ("parallelism", "tensor_parallel_degree"),
-        ("training", "tensor_parallel_degree"),
-    ),
-    "pipeline_parallel": (
-        ("parallelism", "pipeline_parallel_degree"),
-        ("experimental", "pipeline_parallel_degree"),
-    ),
-    "context_parallel": (
-        ("parallelism", "context_parallel_degree"),
-        ("experimental", "context_parallel_degree"),
-    ),
-    "expert_parallel": (("parallelism", "expert_parallel_degree"),),
-}
-"""Fact to its paths in the job config, newer name first."""
-
-FP32: Final = "fp32"
-DTYPE_PRECISIONS: Final = {"bfloat16": "bf16", "float16": "fp16", "float32": FP32}
-QUANTIZING_CONVERTERS: Final = re.compile(r"float8|fp8|mx|nvfp4|quantize|torchao", re.IGNORECASE)
-
-
-def job_config_facts(config: Mapping[str, Any]) -> dict[str, str]:
-    """Return the facts of the job config, by the names of 2024-12 to 0.3.0."""
-    facts = _description(_section(config, "job"))
-    for fact, places in NUMBER_FACT_PATHS.items():
-        numbers = (_section(config, section).get(key) for section, key in places)
-        given = [n for n in numbers if isinstance(n, int) and not isinstance(n, bool) and n > 0]
-        if given:
-            facts[fact] = str(given[0])
-    if quantized := _converters(config):
-        facts["quantization"] = quantized
-    elif dtype := DTYPE_PRECISIONS.get(
-        str(_section(config, "training").get("mixed_precision_param"))
-    ):
-        facts["precision"] = dtype
-    if (
-        weights := DTYPE_PRECISIONS.get(str(_section(config, "training").get("dtype")), FP32)
-    ) != FP32:
-        facts["weights_precision"] = weights
-    recompute = _section(config, "activation_checkpoint").get("mode")
-    if recompute in ("none", "full", "selective"):
-        facts["recompute"] = str(recompute)
-    elif "activation_checkpoint" in config and config["activation_checkpoint"] is None:
-        facts["recompute"] = "none"
-    places = (("compile", "enable"), ("training", "compile"))
-    compiled = [_section(config, section).get(key) for section, key in places]
-    if given := [value for value in compiled if isinstance(value, bool)]:
-        facts["compile"] = str(given[0]).lower()
-    facts |= _profiled_steps(_section(config, "profiler") or _section(config, "profiling"))
-    return facts | _replica_group(_section(config, "fault_tolerance")) | _attention(config)
-
-
-DEFAULT_DESCRIPTION: Final = "default job"
-
-
-def _description(job: Mapping[str, Any]) -> dict[str, str]:
-    """Return the job's description as its name; the default says nothing."""
-    text = job.get("description")
-    named = isinstance(text, str) and text.strip() and text.strip() != DEFAULT_DESCRIPTION
-    return {"name": str(text).strip()} if named else {}
-
-
-def _profiled_steps(profiler: Mapping[str, Any]) -> dict[str, str]:
-    """Return the steps of a profiler's cycle: warm-up, then recording."""
-    if profiler.get("enable_profiling") is not True:
-        return {}
-    numbers = [profiler.get(key) for key in ("profiler_warmup", "profiler_active")]
-    steps = [n for n in numbers if type(n) is int and n >= 0]
-    return {"profiled_steps": str(sum(steps))} if len(steps) == len(numbers) and any(steps) else {}
-
-
-def _replica_group(fault_tolerance: Mapping[str, Any]) -> dict[str, str]:
-    """Return the number of TorchFT's replica groups, and a job's own.
-
-    0 groups is unset.
-    """
-    if fault_tolerance.get("enable") is not True:
-        return {}
-    keys = {"replica_groups": ("group_size", 1), "replica_group": ("replica_id", 0)}
-    values = {fact: fault_tolerance.get(key) for fact, (key, _) in keys.items()}
-    return {fact: str(n) for fact, n in values.items() if type(n) is int and n >= keys[fact][1]}
-
-
 NO_MIXED_PRECISION_NOTE: Final = (
     "without FSDP Torchtitan casts to mixed_precision_param since 2025-06 only, and prints that"
 )
@@ -242,25 +149,6 @@ NO_MIXED_PRECISION_NOTE: Final = (
 mixed_precision_param is (pytorch/torchtitan#630, #1303). A mesh of one device has no FSDP, nor has
 a mesh of only replicas, pipeline or tensor-parallel ranks.
 """
-
-LORA_KEYS: Final = {"rank", "alpha", "target_modules", "merge_adapter", "save_format"}
-"""Keys of LoRA in the config; LoRA quantizes nothing."""
-
-
-def _converters(config: Mapping[str, Any]) -> str:
-    """Return the quantization in the config: then the matmuls have no common dtype."""
-    if _section(config, "float8").get("enable_float8_linear") is True:
-        return "float8.enable_float8_linear"
-    if converters := _section(config, "model_converters").get("converters"):  # 2026-02 to -04
-        set_ = {key for key, value in _items(converters) if value is not False}
-        if kinds := sorted(set_ - LORA_KEYS):
-            return f"model_converters: {', '.join(kinds)[:60]}"
-    listed = _section(config, "model").get("converters")
-    names = listed if isinstance(listed, list) else str(listed or "").split(",")
-    built = (k for k, v in _items(_section(config, "model_spec").get("model")) if v)
-    return ", ".join(
-        sorted({str(n) for n in (*names, *built) if QUANTIZING_CONVERTERS.search(str(n))})
-    )
 
 
 def _adapters(printed: Mapping[str, str]) -> dict[str, str]:
@@ -274,11 +162,6 @@ def _adapters(printed: Mapping[str, str]) -> dict[str, str]:
     if not named and on != "(all Linear layers)" and not re.fullmatch(r"(?:, dropout=\S+)?", on):
         return facts  # the line does not name the layers
     return {**facts, "lora_targets": ",".join(named) or "every-linear"}
-
-
-def _section(config: Mapping[str, Any], name: str) -> dict[str, Any]:
-    value = config.get(name)
-    return value if isinstance(value, dict) else {}
 
 
 def _config_line(groups: Mapping[str, str]) -> dict[str, str]:
@@ -296,6 +179,14 @@ def _config_line(groups: Mapping[str, str]) -> dict[str, str]:
 def _config_block(lines: Sequence[str]) -> dict[str, str]:
     """Return facts of `Running with configs: {` and JSON lines to the closing brace."""
     return job_config_facts(parse_json_lines(lines))
+
+
+def _command_line(groups: Mapping[str, str]) -> dict[str, str]:
+    return command_facts(groups["command"])
+
+
+def _command_block(lines: Sequence[str]) -> dict[str, str]:
+    return command_facts(joined_command(lines))
 
 
 def _token_batch(printed: Mapping[str, str]) -> dict[str, str]:
@@ -1164,6 +1055,28 @@ TORCHTITAN: Final = LogFormat(
             printed_by="pytorch/torchtitan/torchtitan/train.py@f7084fc",
             composed=True,
         ),
+        *(
+            FactLine(
+                anchor=anchor,
+                regex=rf"(?P<command>{COMMAND_START}.*[^\\\s])\s*$",
+                read=_command_line,
+                of_any_file=True,
+                example=example,
+                printed_by="pytorch/torchtitan/run_train.sh@b5bcd76",
+                composed=True,
+            )
+            for anchor, example in (
+                (
+                    "torchrun",
+                    "+ torchrun --nproc_per_node=8 --role rank --tee 3 -m torchtitan.train "
+                    "--job.config_file ./llama3_8b.toml --training.seq_len 8192",
+                ),
+                (
+                    "run_train.sh",
+                    'CONFIG_FILE="./llama3_8b.toml" NGPU=4 ./run_train.sh --training.seq_len=4096',
+                ),
+            )
+        ),
         FactLine(
             anchor="Preparing ",
             regex=r"Preparing (?:c4|c4_test) dataset",
@@ -1233,11 +1146,27 @@ TORCHTITAN: Final = LogFormat(
             printed_by="pytorch/torchtitan/torchtitan/trainer.py@b5bcd76",
         ),
         FactBlock(
+            start=rf"{COMMAND_START}.*\\\s*$",
+            end=r"^(?!.*\bstep[:=]).*[^\\\s]\s*$|^\s*$",
+            include_start=True,
+            include_end=True,
+            read=_command_block,
+            of_any_file=True,
+            max_lines=40,
+            example=(
+                "NGPU=2 LOG_RANK=0 ./run_train.sh \\",
+                "--training.seq_len 2048 \\",
+                "--training.local_batch_size 4",
+            ),
+            printed_by="pytorch/torchtitan/run_train.sh@b5bcd76",
+        ),
+        FactBlock(
             start=r"Building \S+ \S+? ?with \{\s*$",
             end=RECORD_HEAD,
             braces=True,
             read=_json_arguments,
             include_start=True,
+            max_lines=100_000,  # some 60 per layer
             example=(
                 "[rank0]:[titan] 2026-11-20 15:33:45,854 - root - INFO - Building llama3 "
                 "debugmodelwith {",

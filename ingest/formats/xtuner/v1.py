@@ -111,7 +111,7 @@ def _training_config(lines: Sequence[str]) -> dict[str, str]:
 
     Empty if the dump is incomplete.
     """
-    config = parse_json_lines([line for line in lines if not line.startswith("[XTuner]")])
+    config = _dumped(lines)
     model, fsdp = _section(config, "model_cfg"), _section(config, "fsdp_cfg")
     data = _section(config, "dataloader_cfg")
     expert = max([*_whole(fsdp, "ep_size"), *_whole(model, "ep_size")], default=None)
@@ -128,6 +128,10 @@ def _training_config(lines: Sequence[str]) -> dict[str, str]:
     facts = {name: str(value) for name, values in sizes.items() for value in values}
     described = _model(config, model) | _trained_parts(model)
     return facts | described | _numbers(model, fsdp) | _recompute(model, fsdp)
+
+
+def _dumped(lines: Sequence[str]) -> dict[str, Any]:
+    return parse_json_lines([line for line in lines if not line.startswith("[XTuner]")])
 
 
 def _section(config: Mapping[str, Any], key: str) -> dict[str, Any]:
@@ -191,18 +195,21 @@ def _hugging_face(model: Mapping[str, Any]) -> dict[str, Any]:
     """Return the Hugging Face config of a Qwen3, dense or with experts.
 
     The keys are those of `hf_config`. Empty for other models, and for any setting that those two
-    lack.
+    lack. A config made in Python has no `model_type`; with these settings it is a Qwen3.
     """
     attention = _section(model, "attention")
-    sparse = {"qwen3": False, "qwen3_moe": True}.get(str(model.get("model_type")))
+    routed = "n_routed_experts" in model
+    printed = model.get("model_type") or ("qwen3_moe" if routed else "qwen3")
+    sparse = {"qwen3": False, "qwen3_moe": True}.get(str(printed))
     other = [key for key, value in attention.items() if value and key not in QWEN3_ATTENTION_KEYS]
     if sparse is None or other or attention.get("qk_norm") is not True:
         return {}
-    if any(model.get(key) for key in NON_QWEN3_KEYS) or sparse != ("n_routed_experts" in model):
+    if any(model.get(key) for key in NON_QWEN3_KEYS) or sparse != routed:
         return {}
     if model.get("mtp_config") and not _mtp_modules(model):
         return {}
     config = {key: model[key] for key in SHARED_CONFIG_KEYS if key in model}
+    config["model_type"] = printed
     config |= {key: attention[key] for key in ATTENTION_KEYS if key in attention}
     return config | ({key: model.get(name) for key, name in EXPERT_KEYS.items()} if sparse else {})
 
@@ -294,8 +301,21 @@ def _numbers(model: Mapping[str, Any], fsdp: Mapping[str, Any]) -> dict[str, str
     float8 = _section(model, "float8_cfg") or _section(_section(model, "text_config"), "float8_cfg")
     if any(float8.values()):
         return {"quantization": f"float8_cfg {json.dumps(float8)}"}
-    plain = fsdp.get("param_dtype") == "torch.bfloat16" and not fsdp.get("lm_head_fp32")
+    in_fp32 = fsdp.get("lm_head_fp32") or fsdp.get("fp32_lm_head")
+    plain = fsdp.get("param_dtype") == "torch.bfloat16" and not in_fp32
     return {"precision": "bf16"} if plain else {}
+
+
+DEFAULT_FSDP_NOTE: Final = "fsdp_cfg null is XTuner's FSDPConfig(), whose param_dtype is bfloat16"
+
+
+def _default_fsdp(lines: Sequence[str]) -> dict[str, tuple[str, str]]:
+    """Return the precision where `fsdp_cfg` is null, and no float8 is set."""
+    config = _dumped(lines)
+    null = "fsdp_cfg" in config and config["fsdp_cfg"] is None
+    if not null or "quantization" in _numbers(_section(config, "model_cfg"), {}):
+        return {}
+    return {"precision": ("bf16", DEFAULT_FSDP_NOTE)}
 
 
 def _recompute(model: Mapping[str, Any], fsdp: Mapping[str, Any]) -> dict[str, str]:
@@ -380,6 +400,7 @@ FACT_BLOCKS: Final = (
         braces=True,
         others=r"\[XTuner\]",
         read=_training_config,
+        infer=_default_fsdp,
         max_lines=20_000,
         printed_by=f"{XTUNER_TRAINER_SOURCE} Trainer.from_config",
         example=CONFIG_EXAMPLE,

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import Final
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Final
 
 from .. import messages
 from .megatron_header import check_arguments
 from .models import find_model
+from .printed_arguments import PrintedArguments
 from .shape import (
     Attention,
     FeedForward,
@@ -21,52 +22,7 @@ from .shape import (
     grouped_query,
     head_width,
 )
-
-
-@dataclass(frozen=True, slots=True)
-class PrintedArguments:
-    """Arguments as printed by a framework: 'None', 'True', '4096', '[64]'."""
-
-    values: Mapping[str, str]
-    source: str
-
-    def get(self, key: str) -> str | None:
-        """Return the text of an argument; None if absent or none."""
-        text = str(self.values.get(key)).strip()  # values given as JSON may be numbers or booleans
-        return None if text in ("None", "null", "") else text
-
-    def optional(self, key: str) -> int | None:
-        """Return a whole number; None if absent or none."""
-        value = self.get(key)
-        if value is None:
-            return None
-        try:
-            number = int(value)
-        except ValueError:
-            raise messages.SHAPE_KEY_MALFORMED(
-                source=self.source, key=key, value=value, wanted="a whole number"
-            ) from None
-        return check_dimension(self.source, key, number)
-
-    def number(self, key: str, default: int | None = None) -> int:
-        """Return a whole number of at least 1."""
-        value = self.optional(key)
-        value = default if value is None else value
-        if value is None:
-            raise messages.SHAPE_KEY_MISSING(source=self.source, keys=repr(key))
-        if value < 1:
-            raise messages.SHAPE_KEY_TOO_SMALL(source=self.source, key=key, value=value)
-        return value
-
-    def flag(self, key: str, *, default: bool) -> bool:
-        """Return a boolean, in Python's or JSON's spelling."""
-        value = self.get(key)
-        if value not in (None, "True", "False", "true", "false"):
-            raise messages.SHAPE_KEY_MALFORMED(
-                source=self.source, key=key, value=value, wanted="True or False"
-            )
-        return default if value is None else value in ("True", "true")
-
+from .torchtitan_layers import from_layers
 
 # --- Megatron-DeepSpeed's arguments header --------------------------------------------------
 
@@ -205,12 +161,13 @@ def _megatron_moe(printed: PrintedArguments, experts: int, ffn: FeedForward) -> 
 # --- torchtitan -----------------------------------------------------------------------------
 
 
-def from_torchtitan(flavour: str, model_args: Mapping[str, str] | None = None) -> ModelShape:
+def from_torchtitan(flavour: str, model_args: Mapping[str, Any] | None = None) -> ModelShape:
     """Return the shape of a torchtitan model: from arguments, else by flavour name.
 
     flavour: as in `Model llama3 8B size: …`
     model_args: of `Building llama3 8B with TransformerModelArgs(dim=4096, …)`, values as printed;
-        absent since 2026-04-20 (torchtitan #3030)
+        or nested by `layer` or `layers` since 2026-02-23 (torchtitan_layers); absent since
+        2026-04-20 (torchtitan #3030)
 
     A flavour's vocabulary may be the tokenizer's: compare `params_total` with the `size:` line, or
     see `with_params_total`. Raises UnknownModelError for an unknown flavour, and ShapeError for
@@ -219,17 +176,12 @@ def from_torchtitan(flavour: str, model_args: Mapping[str, str] | None = None) -
     if model_args is None:
         return find_model(flavour)
     printed = PrintedArguments(model_args, f"The arguments of {flavour!r}")
-    if "kv_lora_rank" in model_args:
-        return _titan_deepseek(flavour, printed)
-    if "qk_norm" in model_args and "head_dim" in model_args:
-        return _titan_qwen3(flavour, printed)
-    if "sliding_window_size" in model_args and "moe_args" in model_args:
-        return _titan_gpt_oss(flavour, printed)
-    if "interleave_moe_layer_step" in model_args:
-        return _titan_llama4(flavour, printed)
-    if "multiple_of" in model_args and "moe_args" not in model_args:
-        return _titan_llama(flavour, printed)
-    raise messages.UNKNOWN_ARCHITECTURE(source=printed.source)
+    if "layer" in model_args or "layers" in model_args:
+        return from_layers(flavour, model_args, printed.source)
+    reader = next((read for read, fits in _TITAN_READERS if fits(model_args)), None)
+    if reader is None:
+        raise messages.UNKNOWN_ARCHITECTURE(source=printed.source)
+    return reader(flavour, printed)
 
 
 def _titan_shape(
@@ -423,3 +375,17 @@ def _titan_deepseek(name: str, printed: PrintedArguments) -> ModelShape:
         ffn = FeedForward(width=printed.number("inter_dim"))
         groups.insert(0, LayerGroup(count=dense, attention=attention, ffn=ffn))
     return _titan_shape(name, printed, tuple(groups))
+
+
+_TITAN_READERS: Final[
+    Sequence[
+        tuple[Callable[[str, PrintedArguments], ModelShape], Callable[[Mapping[str, Any]], bool]]
+    ]
+] = (
+    (_titan_deepseek, lambda args: "kv_lora_rank" in args),
+    (_titan_qwen3, lambda args: args.keys() >= {"qk_norm", "head_dim"}),
+    (_titan_gpt_oss, lambda args: args.keys() >= {"sliding_window_size", "moe_args"}),
+    (_titan_llama4, lambda args: "interleave_moe_layer_step" in args),
+    (_titan_llama, lambda args: "multiple_of" in args and "moe_args" not in args),
+)
+"""Readers of flat arguments, and the keys that only their model has; the first that fits reads."""

@@ -16,13 +16,12 @@ from fairmfu.cli import main
 from fairmfu.ingest.core.errors import FactError, UnknownFormatError
 from fairmfu.ingest.core.schema import FACT_NAMES, frame_schema
 from fairmfu.ingest.extract.log_tables import read_log_tables
+from fairmfu.ingest.facts.companion_files import facts_from_companions, shared_fact_files
 from fairmfu.ingest.facts.facts import (
-    facts_from_companions,
     facts_from_flags,
     facts_from_sidecars,
     facts_from_toml,
     infer_facts,
-    shared_fact_files,
 )
 from fairmfu.ingest.formats.spec import LogFormat
 from fairmfu.ingest.parse.record_sink import ParsedSource
@@ -471,7 +470,7 @@ def test_files_that_give_facts_to_a_whole_folder_are_named(logs: Path) -> None:
     wandb.parent.mkdir(parents=True)
     wandb.touch()
     every = {"facts.toml", "config.json", "ds_config.json", "config.yaml", "job.toml"}
-    every.add("wandb-metadata.json")
+    every |= {"wandb-metadata.json", "args.json", "adapter_config.json"}
     assert {p.name for p in shared_fact_files(logs, None) if p.parent == logs} == every
     assert wandb in shared_fact_files(logs, None)
     assert shared_fact_files(logs, ["facts.toml", "run.log"]) == [logs / "facts.toml"]

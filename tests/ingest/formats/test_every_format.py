@@ -179,7 +179,7 @@ def test_an_anchor_stands_in_its_example(
 def test_every_line_names_the_statement_that_prints_it(
     log_format: LogFormat, line: StepLine | FactLine | EventLine | FactBlock
 ) -> None:
-    statement = r"[\w.-]+/[\w.-]+/[\w./-]+\.(py|cc)(@[\w.]+)?\b|nvidia-smi\b"
+    statement = r"[\w.-]+/[\w.-]+/[\w./-]+\.(py|cc|sh)(@[\w.]+)?\b|nvidia-smi\b"
     assert re.match(statement, line.printed_by), log_format.name
 
 

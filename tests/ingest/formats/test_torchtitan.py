@@ -11,7 +11,7 @@ import pytest
 from fairmfu.ingest.core.schema import TABLES
 from fairmfu.ingest.extract.log_tables import read_log_tables
 from fairmfu.ingest.facts import facts as given
-from fairmfu.ingest.formats.torchtitan.console import job_config_facts
+from fairmfu.ingest.formats.torchtitan.job_config import job_config_facts
 from fairmfu.metrics.core.messages import NOT_RANKED
 from fairmfu.metrics.pipeline.analysis import analyse
 from fairmfu.metrics.pipeline.messages import MANY_UNREAD_LINES, UNREAD_LINES

@@ -174,7 +174,6 @@ def test_the_config_of_a_known_model_gives_its_shape(parse: Parse) -> None:
             '"mtp_config": {"num_layers": 1, "detach_mtp_lm_head_weight": true}',
         ),
         ('"linear_attention": null', '"n_routed_experts": 8'),
-        ('"model_type": "qwen3"', '"model_type": null'),
         ('"model_type": "qwen3"', '"model_type": "qwen3_5"'),
         ('"model_type": "qwen3"', '"model_type": "qwen3_moe"'),
     ],
@@ -182,6 +181,22 @@ def test_the_config_of_a_known_model_gives_its_shape(parse: Parse) -> None:
 def test_a_config_of_another_model_gives_no_shape(old: str, new: str, parse: Parse) -> None:
     assert {"model", "model_config"} <= facts(parse).keys()
     assert not {"model", "model_config"} & facts(parse, (old, new)).keys()
+
+
+def test_a_config_made_in_python_is_a_qwen3_by_its_settings(parse: Parse) -> None:
+    null = ('"model_type": "qwen3"', '"model_type": null')
+
+    assert facts(parse, null)["model_config"] == facts(parse)["model_config"]
+    for other in ('"qk_norm": false', '"qk_norm": true, "with_gate": true'):
+        assert "model_config" not in facts(parse, null, ('"qk_norm": true', other))
+
+
+def test_a_null_fsdp_cfg_is_the_default_precision(parse: Parse) -> None:
+    null = ('"fsdp_cfg": {', '"fsdp_cfg": null, "other": {')
+    float8 = ('"float8_cfg": null', '"float8_cfg": {"scaling_granularity_gemm": "TILEWISE"}')
+
+    assert facts(parse, null)["precision"] == "bf16"
+    assert "precision" not in facts(parse, null, float8)
 
 
 def test_modules_of_multi_token_prediction_are_counted_beside_the_model(parse: Parse) -> None:

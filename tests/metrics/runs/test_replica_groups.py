@@ -14,7 +14,7 @@ import pytest
 
 from fairmfu.ingest.core.schema import TABLES, frame_schema
 from fairmfu.ingest.facts import facts as given
-from fairmfu.ingest.formats.torchtitan.console import job_config_facts
+from fairmfu.ingest.formats.torchtitan.job_config import job_config_facts
 from fairmfu.metrics.compare.comparability import rank_runs
 from fairmfu.metrics.core.messages import NOT_RANKED, as_clause
 from fairmfu.metrics.pipeline.analysis import Analysis, analyse

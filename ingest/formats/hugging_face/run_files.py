@@ -1,0 +1,77 @@
+"""Files next to the logs of tools that train with the Hugging Face Trainer.
+
+args.json               ms-swift's arguments, with their defaults
+adapter_config.json     PEFT's adapter, saved with every checkpoint
+*.yaml                  a user's config for LLaMA-Factory, axolotl or accelerate
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from ..spec import CompanionFile
+from .arguments import SAVED_KEYS, adapter_facts, swift_facts, trainer_facts
+from .preamble import axolotl_facts
+
+YAML_NAMES: Final = ("*.yaml", "*.yml")
+
+
+def _swift_file(values: Mapping[str, Any]) -> dict[str, str]:
+    """Return facts of ms-swift's arguments; empty for another program's args.json."""
+    known = "swift_version" in values or {"train_type", "tuner_type"} & values.keys()
+    return swift_facts(values) if known else {}
+
+
+# -- PEFT ----------------------------------------------------------------------------------
+
+
+def _adapter_config(values: Mapping[str, Any]) -> dict[str, str]:
+    """Return adapters with one rank in all layers, and the model below them."""
+    if values.get("peft_type") != "LORA":
+        return {}
+    uneven = ("rank_pattern", "layers_to_transform", "target_parameters", *SAVED_KEYS)
+    extra = any(values.get(key) for key in uneven)
+    facts = adapter_facts("lora", values.get("r"), values.get("target_modules"), has_more=extra)
+    name = values.get("base_model_name_or_path")
+    return facts | ({"model": name} if isinstance(name, str) and name else {})
+
+
+# -- a user's YAML -------------------------------------------------------------------------
+
+
+def _llama_factory(values: Mapping[str, Any]) -> dict[str, str]:
+    """Return facts of a config of LLaMA-Factory; omitted defaults give none."""
+    if not {"model_name_or_path", "finetuning_type"} <= values.keys():
+        return {}
+    facts = trainer_facts(values) | {"model": str(values["model_name_or_path"])}
+    kind, extra = values["finetuning_type"], any(values.get(key) for key in SAVED_KEYS)
+    facts |= adapter_facts(kind, values.get("lora_rank"), values.get("lora_target"), has_more=extra)
+    return facts | ({"trainable": "full"} if kind == "full" else {})
+
+
+def _axolotl(values: Mapping[str, Any]) -> dict[str, str]:
+    keys = values.keys()
+    known = "base_model" in keys and bool({"sequence_len", "micro_batch_size"} & keys)
+    return axolotl_facts(values) if known else {}
+
+
+def _accelerate(values: Mapping[str, Any]) -> dict[str, str]:
+    """Return the processes of accelerate's config, one GPU each, and the precision."""
+    if not {"compute_environment", "num_processes"} <= values.keys() or values.get("use_cpu"):
+        return {}
+    count, cast = values["num_processes"], values.get("mixed_precision")
+    facts = {"gpus": str(count)} if type(count) is int and count > 0 else {}
+    return facts | ({"precision": str(cast)} if cast in ("bf16", "fp16") else {})
+
+
+RUN_FILES: Final = (
+    CompanionFile(
+        names=("adapter_config.json",), kind="JSON", read=_adapter_config, of_one_run=True
+    ),
+    CompanionFile(names=("args.json",), kind="JSON", read=_swift_file, of_one_run=True),
+    *(
+        CompanionFile(names=YAML_NAMES, kind="YAML", read=read, of_one_run=True)
+        for read in (_accelerate, _axolotl, _llama_factory)
+    ),
+)

@@ -1,0 +1,78 @@
+"""Launch commands, in a log or in a job script: processes and options.
+
+    torchrun --nnodes 2 --nproc_per_node 8 -m torchtitan.train --training.seq_len 8192
+
+Only literal numbers are facts: `$NNODES` and `gpu` are not known.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
+
+MAX_COMMAND_CHARS: Final = 20_000
+
+QUOTES: Final = "'\"`"
+"""Marks around words, of the shell and of Markdown."""
+
+_WORD: Final = re.compile(r"""(?:[^\s'"]|'[^']*'|"[^"]*")+""")
+_TORCH: Final = re.compile(r"\btorchrun\b|\btorch\.distributed\.(?:run|launch)\b")
+_ACCELERATE: Final = re.compile(r"\baccelerate launch\b")
+_DEEPSPEED: Final = re.compile(r"(?:^|\s)deepspeed\s+-")
+
+
+def options_of(command: str) -> dict[str, str]:
+    """Return the options of a command by name, without dashes; a flag is `true`.
+
+    `-` and `_` are one. The last of several counts. A value may be a list, with blanks.
+    """
+    words = [word.strip(QUOTES) for word in _WORD.findall(command[:MAX_COMMAND_CHARS])]
+    return dict(_options(words))
+
+
+def _options(words: Sequence[str]) -> Iterator[tuple[str, str]]:
+    values: list[str] = []
+    name = ""
+    for word in [*words, "--"]:
+        if word.startswith("--") or re.match(r"-[A-Za-z]", word):
+            if name:
+                yield name, " ".join(values) or "true"
+            name, equals, value = word.lstrip("-").partition("=")
+            name, values = name.replace("-", "_"), [value.strip(QUOTES)] if equals else []
+        elif name:
+            values.append(word)
+
+
+def _count(options: Mapping[str, str], *names: str) -> int | None:
+    """Return an option as a count; None if absent or no literal number."""
+    for name in names:
+        if name in options:
+            word = options[name].partition(" ")[0]
+            return int(word) if re.fullmatch(r"[1-9]\d{0,6}", word) else None
+    return None
+
+
+def world_size(command: str) -> dict[str, str]:
+    """Return the GPUs of a command that starts one process for each.
+
+    Without --nnodes, torchrun starts one node.
+    """
+    options = options_of(command)
+    if _TORCH.search(command):
+        each, nodes = _count(options, "nproc_per_node"), 1
+        if "nnodes" in options:
+            nodes = _count(options, "nnodes") or 0
+        return {"gpus": str(nodes * each)} if each and nodes else {}
+    if _ACCELERATE.search(command):
+        processes = _count(options, "num_processes")
+        return {"gpus": str(processes)} if processes and "cpu" not in options else {}
+    if _DEEPSPEED.search(command):
+        each, nodes = _count(options, "num_gpus"), _count(options, "num_nodes") or 1
+        return {"gpus": str(nodes * each)} if each else {}
+    return {}
+
+
+def joined_command(lines: Sequence[str]) -> str:
+    """Return a command whose lines end with a backslash as one line."""
+    return " ".join(re.sub(r"\s*\\\s*$", "", line).strip() for line in lines)
