@@ -197,7 +197,14 @@ def settings_of(rows: Iterable[ComparisonRow]) -> list[Setting]:
 
 
 def _value(row: ComparisonRow, name: str) -> object:
-    return plain_value(value_of(row, name))
+    value = plain_value(value_of(row, name))
+    if name == "precision" and value is None and row["quantization"] is not None:
+        return BELOW_16_BITS
+    return value
+
+
+BELOW_16_BITS: Final = "below 16 bits"
+"""Precision of a run whose log says that weights are quantized, and not to which format."""
 
 
 def _pooled(
@@ -375,7 +382,8 @@ def _tuned(setting: Setting, differ: Sequence[str]) -> int:
 
 
 def _smallest(setting: Setting) -> tuple[float, ...]:
-    return tuple(_number(setting.values[name]) for name in ("seq_len", *BATCH, *LAYOUT))
+    own = [name for name in ("seq_len", *BATCH, *LAYOUT) if name not in FOLLOWS]
+    return tuple(_number(setting.values[name]) for name in own)
 
 
 def _number(value: object) -> float:

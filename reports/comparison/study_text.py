@@ -13,6 +13,7 @@ from fairmfu.metrics.compare.repeated_runs import SpeedRatio
 from fairmfu.metrics.compare.studies import (
     DEVICE,
     FACTS,
+    FOLLOWS,
     GPUS,
     Change,
     Effect,
@@ -483,6 +484,7 @@ def _unlike(study: Study) -> str:
         COLUMN_LABELS.get(name, name)
         for name in FACTS
         if name not in study.by
+        and name not in FOLLOWS
         and any(setting.values[name] is None for setting in settings)
         and any(setting.values[name] is not None for setting in settings)
     ]

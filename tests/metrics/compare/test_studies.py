@@ -256,3 +256,20 @@ def test_prices_of_two_accelerators_say_which_tokens_are_cheaper() -> None:
         "1 billion tokens cost 138.89 on NVIDIA A100 SXM 80GB (at 1.20) and 115.74 on NVIDIA H100 "
         "SXM (at 2.50)."
     ) in study_sentence(study)
+
+
+def test_the_baseline_has_the_smallest_numbers_of_its_own() -> None:
+    """The global batch follows from the layout, and is no reason for a baseline."""
+    runs = [
+        rate(5000 + tp) | {"tensor_parallel": tp, "samples_per_update": 8.0 / tp}
+        for tp in (1, 2, 4)
+    ]
+    (study,) = studies_of(*runs)
+    assert study.baseline.values["tensor_parallel"] == 1
+    assert study.by == ("tensor_parallel",)
+
+
+def test_an_unknown_quantized_precision_is_named_as_such() -> None:
+    quantized = {"precision": None, "quantization": "Swapped to Float8Linear layers"}
+    (study,) = studies_of(rate(6000), rate(6900) | quantized)
+    assert study_sentence(study).startswith("precision bf16 -> below 16 bits: 1.150x (")
