@@ -10,6 +10,12 @@ import polars as pl
 from fairmfu.metrics.compare.comparability import COLUMN_LABELS
 from fairmfu.metrics.compare.comparison_row import ComparisonRow
 from fairmfu.metrics.compare.repeated_runs import SpeedRatio
+from fairmfu.metrics.compare.scaling import (
+    ScalePoint,
+    batch_growth,
+    one_doubling_ahead,
+    scale_points,
+)
 from fairmfu.metrics.compare.studies import (
     DEVICE,
     FACTS,
@@ -17,12 +23,8 @@ from fairmfu.metrics.compare.studies import (
     GPUS,
     Change,
     Effect,
-    ScalePoint,
     Setting,
     Study,
-    batch_growth,
-    one_doubling_ahead,
-    scale_points,
     value_words,
 )
 from fairmfu.metrics.core.run_table import not_null, short_doubt, value_of

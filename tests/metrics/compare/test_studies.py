@@ -14,13 +14,11 @@ from hypothesis import strategies as st
 from fairmfu.metrics.compare.comparability import rank_runs
 from fairmfu.metrics.compare.comparison_row import ComparisonRow
 from fairmfu.metrics.compare.cost import prices
+from fairmfu.metrics.compare.scaling import batch_growth, one_doubling_ahead, scale_points
 from fairmfu.metrics.compare.studies import (
     FACTS,
     Study,
-    batch_growth,
     find_studies,
-    one_doubling_ahead,
-    scale_points,
 )
 from fairmfu.metrics.core.run_table import metrics_rows
 from fairmfu.reports.comparison.study_text import study_frame, study_heading, study_sentence
