@@ -479,7 +479,7 @@ def _ranked(group: Sequence[ComparisonRow], *, twice: bool) -> list[ComparisonRo
         label += f", {flops:.5g} FLOPs/token" if flops is not None else ""
         label += f", model {work[:6]}" if work is not None else ""
         label += ", synthetic" if best["synthetic"] else ""
-    letters = repeated_runs.setup_letters(order, _setup)
+    letters = repeated_runs.setup_letters(order, setup_key)
     order = [row | {"setup": letter} for row, letter in zip(order, letters, strict=True)]
     differs = _differences(order)
     if best["ranked_unit"] == TOKEN_UNIT:
@@ -499,15 +499,15 @@ def _ranked(group: Sequence[ComparisonRow], *, twice: bool) -> list[ComparisonRo
     ]
 
 
-def _setup(row: ComparisonRow) -> tuple[Any, ...]:
+def setup_key(row: ComparisonRow) -> tuple[Any, ...]:
     """Return the key of a run's setup, unique for a run with unknown settings.
 
     Most logs leave some settings out, as no log names its nodes. But settings that decide speed
     must be known, or two experiments would pass for a repeated one. Base and head are two setups,
     even if no setting differs.
     """
-    unknown = any(row[name] is None for name in REPEAT_KEY_COLUMNS)
-    if unknown or row["tokens_per_gpu_step"] is None:
+    needed = (*REPEAT_KEY_COLUMNS, "tokens_per_gpu_step", "attention_pattern")
+    if any(value_of(row, name) is None for name in needed):
         return (row["run_id"],)
     masked = not_null(row["attention_pattern"]).endswith(DOCUMENT_BORDERS)
     names = [name for name in VARIABLE_COLUMNS if not (masked and name in MEASURED_COLUMNS)]

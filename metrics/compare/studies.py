@@ -20,9 +20,15 @@ from typing import Final, Literal
 from ..core.intervals import Estimate
 from ..core.messages import by_gravity
 from ..core.run_table import not_null, value_of
-from .comparability import TOKEN_UNIT, format_value, plain_value, token_group
+from .comparability import TOKEN_UNIT, format_value, plain_value, setup_key, token_group
 from .comparison_row import ComparisonRow
-from .repeated_runs import ComparisonSide, SpeedRatio, comparison_sides, speed_ratio
+from .repeated_runs import (
+    ComparisonSide,
+    SpeedRatio,
+    comparison_sides,
+    setup_letters,
+    speed_ratio,
+)
 
 StudyKind = Literal["repeats", "change", "knobs", "scale", "accelerators"]
 
@@ -202,14 +208,16 @@ def _pooled(
 ) -> tuple[tuple[ComparisonRow, ...], ComparisonSide | None]:
     """Return the runs in order, and their rate.
 
-    Two repeats have the widest of their intervals: the noise between runs is unknown.
+    Two repeats, and runs with a setting that no log states (comparability.setup_key), have the
+    widest of their intervals: the noise between runs is unknown.
     """
     rated = [row for row in rows if _has_sure_rate(row)]
     others = tuple(row for row in rows if row not in rated)
     units = {row["ranked_unit"] for row in rated}
     if len(units) != 1:
         return tuple(rows), None
-    alike = [row | {"setup": "A"} for row in rated]
+    letters = setup_letters(rated, setup_key)
+    alike = [row | {"setup": letter} for row, letter in zip(rated, letters, strict=True)]
     sides = comparison_sides(alike)
     ordered = (*sorted(rated, key=lambda row: -not_null(row["ranked_rate"])), *others)
     if len(sides) == 1:
@@ -220,7 +228,7 @@ def _pooled(
     if len(known) == len(sides):
         estimate = Estimate(rate, min(each.low for each in known), max(each.high for each in known))
     why = next((side.no_interval_reason for side in sides if side.estimate is None), None)
-    return ordered, ComparisonSide(tuple(alike), len(sides), rate, estimate, why)
+    return ordered, ComparisonSide(tuple(alike), 1, rate, estimate, why)
 
 
 def _has_sure_rate(row: ComparisonRow) -> bool:

@@ -7,9 +7,9 @@ from typing import Any, Final
 
 import polars as pl
 
-from fairmfu.metrics.compare.comparability import COLUMN_LABELS
+from fairmfu.metrics.compare.comparability import COLUMN_LABELS, REPEAT_KEY_COLUMNS
 from fairmfu.metrics.compare.comparison_row import ComparisonRow
-from fairmfu.metrics.compare.repeated_runs import SpeedRatio
+from fairmfu.metrics.compare.repeated_runs import MIN_REPEATS, SpeedRatio
 from fairmfu.metrics.compare.scaling import (
     ScalePoint,
     batch_growth,
@@ -466,16 +466,25 @@ def _rated(setting: Setting) -> set[str]:
 
 
 def _once(study: Study) -> str:
-    """Return that the noise between runs is unknown."""
+    """Return that the noise between runs is unknown, and the remedy."""
     sides = [effect.setting.side for effect in study.effects if effect.setting.side is not None]
     once = [side for side in sides if not side.has_run_interval]
     if not once:
         return ""
-    who = "All settings" if len(once) == len(sides) else f"{count_noun(len(once), 'setting')}"
-    have = "have" if len(once) > 1 or len(once) == len(sides) else "has"
+    every = len(once) == len(sides)
+    who = "All intervals leave" if every else f"{count_noun(len(once), 'interval')} leave"
+    leave = who if every or len(once) > 1 else f"{who}s"
+    silent = [row for side in once if len(side.rows) >= MIN_REPEATS for row in side.rows]
+    unknown = [n for n in REPEAT_KEY_COLUMNS if any(value_of(row, n) is None for row in silent)]
+    if unknown:
+        return (
+            f"{leave} out the noise between runs, because {_facts(unknown)} "
+            f"{'is' if len(unknown) == 1 else 'are'} unknown, and runs may not repeat each other. "
+            f"Fix: fairmfu set RUN {' '.join(f'{name}=VALUE' for name in unknown)}"
+        )
     return (
-        f"{who} {have} fewer than 3 runs, so intervals leave out the noise between runs. "
-        "Fix: repeat each setting three times."
+        f"{leave} out the noise between runs, because their settings have fewer than "
+        f"{MIN_REPEATS} runs. Fix: run each setting three times."
     )
 
 

@@ -271,3 +271,19 @@ def test_an_unknown_quantized_precision_is_named_as_such() -> None:
     quantized = {"precision": None, "quantization": "Swapped to Float8Linear layers"}
     (study,) = studies_of(rate(6000), rate(6900) | quantized)
     assert study_sentence(study).startswith("precision bf16 -> below 16 bits: 1.150x (")
+
+
+def test_runs_of_unknown_settings_are_no_repeats() -> None:
+    """Three excerpts that do not state recompute may be three experiments."""
+    silent = {"recompute": None}
+    assert studies_of(*(rate(r) | silent for r in (5990, 6000, 6010))) == []
+    runs = [rate(r) | silent for r in (5900, 6000, 6100)]
+    tuned = [rate(r) | silent | {"compile": "true"} for r in (6500, 6600, 6700)]
+    (study,) = studies_of(*runs, *tuned)
+    ratio = study.effects[1].ratio
+    assert ratio is not None
+    assert ratio.low is not None
+    assert ratio.low < 1.08
+    side = study.baseline.side
+    assert side is not None
+    assert not side.has_run_interval
