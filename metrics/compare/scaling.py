@@ -99,7 +99,7 @@ def one_doubling_ahead(study: Study) -> Ahead | None:
     a new run is added.
     """
     points = scale_points(study)
-    if len(points) < MIN_POINTS_AHEAD:
+    if len(points) < MIN_POINTS_AHEAD or not _can_double(study, points[-1]):
         return None
     (first, *_), (before, last) = points, points[-2:]
     times = [rate_of(first.effect.setting) / rate_of(p.effect.setting) for p in (before, last)]
@@ -115,6 +115,12 @@ def one_doubling_ahead(study: Study) -> Ahead | None:
         middle = times[1] + growth * loss
         ends += [middle - noise, middle + noise]
     return Ahead(2 * last.gpus, 1 / max(ends), 1 / min(ends)) if min(ends) > 0 else None
+
+
+def _can_double(study: Study, last: ScalePoint) -> bool:
+    """Return whether twice the GPUs would each have a sample, if the batch stays the same."""
+    batch = last.effect.setting.values["samples_per_update"]
+    return batch_growth(study) != "strong" or number(batch) >= 2 * last.gpus
 
 
 def _relative_error(setting: Setting) -> float | None:
