@@ -118,7 +118,7 @@ def one_doubling_ahead(study: Study) -> Ahead | None:
 
 
 def _can_double(study: Study, last: ScalePoint) -> bool:
-    """Return whether twice the GPUs would each have a sample, if the batch stays the same."""
+    """Return whether twice the GPUs would each have a sample of the batch."""
     batch = last.effect.setting.values["samples_per_update"]
     return batch_growth(study) != "strong" or number(batch) >= 2 * last.gpus
 
