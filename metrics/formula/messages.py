@@ -16,6 +16,10 @@ class ImpossibleShapeError(ShapeError):
     """Configuration with an impossible dimension: a damaged configuration."""
 
 
+class CountError(FairmfuError, ValueError):
+    """A model that PyTorch cannot count."""
+
+
 class UnknownModelError(ShapeError):
     """No known model has this name.
 
@@ -563,4 +567,37 @@ IMPOSSIBLE_PEAK: Final = ErrorKind(
     "A peak of an accelerator of a file is far too small or too large.",
     OverlayError,
     fix="write FLOP/s: 989.4 TFLOP/s is 989.4e12",
+)
+
+# -- counts of FlopCounterMode -------------------------------------------------------------------
+
+GIVE_FLOPS: Final = "give flops_per_token=N, or operators=PATH of a JSON list"
+
+COUNT_EXTRA_MISSING: Final = ErrorKind(
+    "count-extra-missing",
+    "A count needs torch and transformers, which are not installed.",
+    "A model is to be counted, and torch or transformers is not installed.",
+    CountError,
+    fix="{hint}",
+)
+COUNT_TYPE_UNKNOWN: Final = ErrorKind(
+    "count-type-unknown",
+    "{programs} cannot build model_type {model_type!r}: it is not one of transformers.",
+    "A model is to be counted whose model_type the installed transformers does not know.",
+    CountError,
+    fix=f"install a later transformers, or {GIVE_FLOPS}",
+)
+COUNT_IMPOSSIBLE: Final = ErrorKind(
+    "count-impossible",
+    "{programs} cannot count {model_type} on the meta device: {why}.",
+    "transformers cannot build a model from its config.json, or not run it without data.",
+    CountError,
+    fix=f"correct config.json, or {GIVE_FLOPS}",
+)
+COUNT_TOO_LARGE: Final = ErrorKind(
+    "count-too-large",
+    "Too large to count: {what}.",
+    "A config.json or a sequence is larger than any model's.",
+    CountError,
+    fix="correct config.json or --seq-len",
 )
