@@ -126,6 +126,7 @@ METRIC_MEANINGS: Final[dict[str, tuple[str, str]]] = {
     "trained": ("", "trainable weights, with rank and targets of adapters"),
     "flops_per_token": ("FLOP/token", "F: forward and backward, exact attention"),
     "flops_per_token_full_attention": ("FLOP/token", "F with full attention"),
+    "flops_source": ("", "fact and origin of given FLOPs; null: the formula's"),
     "peak_flops": ("FLOP/s", "P: dense peak, weighted over the operators' precisions as in mfu"),
     "peak_source": ("", "row of the peak table, with its certainty and source"),
     # what the rates are of

@@ -126,10 +126,10 @@ def formula_inputs(
         return None
     if shape is None or "seq_len" in result.missing or trainable is None:
         return None
-    length = _mean_length(seq_len, rates, result)
+    length = mean_length(seq_len, rates, result)
     if length is None:
         return None
-    attended, unknown_reason = _attended(facts, rates, length)
+    attended, unknown_reason = run_attention(facts, rates, length)
     if attended is not None and not 1 <= attended <= length:
         result.missing.append("attended_pairs")
         result.warnings.append(messages.ATTENDED_PAIRS_IMPOSSIBLE(length=length, attended=attended))
@@ -173,7 +173,7 @@ def _between(run: FormulaInputs, low: float, high: float) -> FormulaInputs:
     return replace(run, lengths_unknown_reason=messages.PADDING_UNKNOWN, min_attended_pairs=low)
 
 
-def _mean_length(
+def mean_length(
     given: int | None, rates: Mapping[str, Any], result: UtilizationResult
 ) -> int | None:
     """Return the mean length over the tokens, where lines print one (a curriculum)."""
@@ -589,7 +589,7 @@ def _trainable(
     return Trainable(kind="lora", lora_rank=rank, lora_targets=names)
 
 
-def _attended(
+def run_attention(
     facts: Mapping[str, Mapping[str, Any]], rates: Mapping[str, Any], seq_len: int
 ) -> tuple[float | None, MessageKind | None]:
     """Return attended pairs per token if logged or given, and the reason if unknown.

@@ -115,7 +115,10 @@ def _no_gain(needs: Sequence[RunNeeds]) -> str:
     if not without:
         return "" if needs else "Every run has an MFU."
     reasons = "; ".join(f"{reason} ({count:,})" for reason, count in without.most_common())
-    return wrapped(f"No fact gives {count_noun(without.total(), 'run')} an MFU: {reasons}.")
+    return wrapped(
+        f"The formula gives {count_noun(without.total(), 'run')} no MFU: {reasons}. "
+        "flops_per_token does, for a run with a TGS, where it is known."
+    )
 
 
 def _unlock_frame(needs: Sequence[RunNeeds]) -> pl.DataFrame:

@@ -39,6 +39,7 @@ RUN_COLUMNS: Final[Columns] = {
     "tgs_end_to_end": ("TGS end to end", count),
     "mfu": ("MFU exact attention", percent),
     "mfu_full_attention": ("MFU full attention", percent),
+    "flops_source": ("FLOPs of the MFU", str),
     "logged_tflops": ("logged TFLOP/s", decimal),
     "logged_mfu": ("logged MFU", percent),
     "inferred": ("inferred facts", join_values),
@@ -56,10 +57,11 @@ DROPPABLE_RUN_COLUMNS: Final = (
 def columns_of_runs(metrics: pl.DataFrame) -> Columns:
     """Return RUN_COLUMNS without useless ones.
 
-    Doubts only if there are any; rates without tokens only if they replace an unknown TGS.
+    Doubts and given FLOPs only if there are any; rates without tokens only if they replace an unknown TGS.
     """
     unknown = metrics.filter(pl.col("tgs").is_null())
     useless = {"doubts"} if not metrics["doubts"].list.len().sum() else set()
+    useless |= set() if metrics["flops_source"].count() else {"flops_source"}
     useless |= {
         name for name in ("seconds_per_step", "samples_per_second") if not unknown[name].count()
     }

@@ -76,6 +76,7 @@ SPEED_COLUMNS: Final[Columns] = {
     "relative_tgs": ("relative\nto best", percent),
     "mfu": ("MFU exact\nattention", percent),
     "mfu_full_attention": ("MFU full\nattention", percent),
+    "flops_source": ("FLOPs of\nthe MFU", str),
     "logged_tflops": ("logged\nTFLOP/s", decimal),
     "logged_mfu": ("logged\nMFU", percent),
     "overstated": ("logged\n/ ours", ratio),
@@ -420,21 +421,34 @@ def _formula(row: MetricsRow) -> str:
         lines.append(f"       {row['goodput']:,.1f} goodput, {goodput_words(row)}")
     lines += _step_lines(row)
     if row["flops_per_token"] is not None:
-        lines.append(
-            f"F      {row['flops_per_token']:,.0f} FLOPs/token, exact attention; "
-            f"{row['flops_per_token_full_attention']:,.0f} with full attention"
-        )
+        lines.append(_flops_line(row))
     if row["peak_flops"] is not None:
         lines.append(f"P      {row['peak_flops'] / 1e12:,.1f} TFLOP/s dense, {_device(row)}")
     if row["mfu"] is not None:
         lines.append(
             f"MFU  = TGS x F / P = {row['tgs']:,.1f} x {row['flops_per_token']:,.0f} / "
-            f"{row['peak_flops']:.4g} = {percent(row['mfu'])} (exact attention); "
-            f"{_full(row['mfu_full_attention'])} (full attention)"
+            f"{row['peak_flops']:.4g} = {percent(row['mfu'])} ({_attention(row)})"
         )
     if row["hfu_low"] is not None:
         lines.append(_hfu(row))
-    return printable("\n".join(lines)) + f"\n       formula {row['formula']}"
+    formula = "" if row["flops_source"] else f"\n       formula {row['formula']}"
+    return printable("\n".join(lines)) + formula
+
+
+def _flops_line(row: MetricsRow) -> str:
+    """Return FLOPs per token, with their source where they are given."""
+    exact, full = row["flops_per_token"], row["flops_per_token_full_attention"]
+    whole = "" if full is None else f"; {full:,.0f} with full attention"
+    if row["flops_source"] is None:
+        return f"F      {exact:,.0f} FLOPs/token, exact attention{whole}"
+    return f"F      {exact:,.0f} FLOPs/token{whole}; {row['flops_source']}"
+
+
+def _attention(row: MetricsRow) -> str:
+    """Return the convention of an MFU, or that its FLOPs are given."""
+    if row["flops_source"] is not None:
+        return "by given FLOPs, not by the formula"
+    return f"exact attention); {_full(row['mfu_full_attention'])} (full attention"
 
 
 def _hfu(row: MetricsRow) -> str:

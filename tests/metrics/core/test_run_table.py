@@ -53,7 +53,9 @@ Int64: params_total
 String: work attention_pattern
 Float64: attended_pairs
 String: trained
-Float64: flops_per_token flops_per_token_full_attention peak_flops
+Float64: flops_per_token flops_per_token_full_attention
+String: flops_source
+Float64: peak_flops
 String: peak_source token_basis time_basis end_to_end_basis
 Float64: excluded_share
 List(String): excluded_causes
