@@ -50,13 +50,13 @@ class OperatorList:
 def operator_list(text: str) -> OperatorList:
     """Return the operator list of a JSON text. Raises ValueError with the reason."""
     values = json.loads(text)
-    if not isinstance(values, dict) or not isinstance(values.get("operators"), list):
-        raise ValueError("it has no list 'operators'")
-    rows = values["operators"]
-    if not 0 < len(rows) <= MAX_OPERATORS:
-        raise ValueError(f"it has {len(rows):,} operators")
+    rows = values.get("operators") if isinstance(values, dict) else None
+    if not isinstance(rows, list) or not 0 < len(rows) <= MAX_OPERATORS:
+        raise ValueError(f"it has no list 'operators' of 1 to {MAX_OPERATORS:,} operators")
     if values.get("phase", "train") != "train":
         raise ValueError("it is of inference, not of training")
+    if values.get("documents"):
+        raise ValueError("it is of packed documents, not of whole sequences")
     return OperatorList(
         seq_len=_whole(values, "seq_len"),
         trainable=str(values.get("trainable", "full")),
@@ -104,11 +104,10 @@ def _flops(row: Mapping[str, Any], name: str) -> float | None:
     value = row.get(name)
     if value is None:
         return None
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise ValueError(f"{name} of the operator {row['name']!r} is no number")
-    if not math.isfinite(value) or not 0 <= value <= MAX_OPERATOR_FLOPS:
-        raise ValueError(f"{name} of the operator {row['name']!r} is impossible")
-    return float(value)
+    number = value if isinstance(value, int | float) and not isinstance(value, bool) else math.nan
+    if not 0 <= number <= MAX_OPERATOR_FLOPS:
+        raise ValueError(f"{name} of the operator {row['name']!r} is no number of FLOPs")
+    return float(number)
 
 
 def _whole(values: Mapping[str, Any], name: str) -> int:

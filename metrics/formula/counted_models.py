@@ -236,7 +236,7 @@ def _safe(value: Any) -> Any:  # noqa: ANN401 - JSON
 def _builder(transformers: Any, config: Mapping[str, Any], parsed: Any) -> Any:  # noqa: ANN401
     """Return the function that builds a model: the class of `architectures`, or of its kind."""
     for name in config.get("architectures") or ():
-        model_class = getattr(transformers, str(name), None)
+        model_class: Any = getattr(transformers, str(name), None)
         if getattr(model_class, "config_class", None) is type(parsed):
             return lambda **options: model_class._from_config(  # noqa: SLF001
                 parsed, attn_implementation="eager", **options
@@ -244,7 +244,7 @@ def _builder(transformers: Any, config: Mapping[str, Any], parsed: Any) -> Any: 
     for name in _CLASSES.get(other_kind(config), _DECODER_CLASSES):
         auto = getattr(transformers, name, None)
         if auto is not None and type(parsed) in auto._model_mapping:  # noqa: SLF001
-            return lambda **options: auto.from_config(  # noqa: B023 - returned at once
+            return lambda **options: auto.from_config(
                 parsed, attn_implementation="eager", trust_remote_code=False, **options
             )
     raise messages.COUNT_IMPOSSIBLE(
@@ -324,10 +324,12 @@ def _traced_masks(tracer: Tracer) -> Iterator[None]:
         return tensor
 
     chunked, known = masks.chunked_causal_mask_function, masks.ALL_MASK_ATTENTION_FUNCTIONS
-    unpadded = {"find_packed_sequence_indices": lambda _: None}
-    unpadded["chunked_causal_mask_function"] = lambda size, padding: chunked(
-        size, torch.zeros(len(padding), dtype=torch.int)
-    )
+    unpadded: dict[str, Any] = {
+        "find_packed_sequence_indices": lambda _: None,
+        "chunked_causal_mask_function": lambda size, padding: chunked(
+            size, torch.zeros(len(padding), dtype=torch.int)
+        ),
+    }
     with (
         mock.patch.dict(known._global_mapping, eager=describe),  # noqa: SLF001
         mock.patch.multiple(masks, **unpadded),
@@ -370,9 +372,7 @@ def _head_of(network: Any) -> str:  # noqa: ANN401 - transformers' own
     return next((name for name, module in network.named_modules() if module is head), "")
 
 
-def _operators(
-    products: Sequence[Product], tokens: int, head: str
-) -> tuple[CountedOperator, ...]:
+def _operators(products: Sequence[Product], tokens: int, head: str) -> tuple[CountedOperator, ...]:
     """Sum the products by name, in the order of the forward pass."""
     grouped: dict[str, list[Product]] = {}
     for product in products:

@@ -58,6 +58,9 @@ class FormulaInputError(FairmfuError, ValueError):
 
 
 GIVE_CONFIG: Final = "give model_config=PATH/config.json"
+COUNT_IT: Final = (
+    "count it with fairmfu flops PATH/config.json --seq-len N --count, or give flops_per_token=N"
+)
 GIVE_PEAK: Final = "give peak_flops=…, the dense peak for MFU"
 GIVE_SHAPE: Final = f"{GIVE_CONFIG} or model=NAME"
 
@@ -185,20 +188,22 @@ UNKNOWN_LAYER_KIND: Final = ErrorKind(
     "{source}: {key!r} has layers that the formula does not cover: {kinds}.",
     "A model has layers of a kind that the formula does not cover.",
     ShapeError,
+    fix=COUNT_IT,
 )
 UNCOVERED_VARIANT: Final = ErrorKind(
     "uncovered-variant",
     "{source}: the formula does not cover {key!r} = {value}.",
     "A model's configuration switches on a variant that the formula does not cover.",
     ShapeError,
+    fix=COUNT_IT,
 )
 UNKNOWN_MODEL_TYPE: Final = ErrorKind(
     "unknown-model-type",
     "model_type {model_type!r} is unknown, and the layers of another type may differ.{hint}",
     "A config.json is of a model_type that fairmfu does not read.",
     ShapeError,
-    fix="give a config.json with one of the model types in docs/reference/models.md, if the model "
-    "is one of them under another name",
+    fix=f"{COUNT_IT}; or give a config.json with one of the model types in "
+    "docs/reference/models.md, if the model is one of them under another name",
 )
 NO_DECODER: Final = ErrorKind(
     "no-decoder",
@@ -206,6 +211,7 @@ NO_DECODER: Final = ErrorKind(
     "alone.",
     "A config.json is of an encoder, an encoder-decoder, a vision or an audio model.",
     ShapeError,
+    fix=COUNT_IT,
 )
 CLASS_CONTRADICTS: Final = ErrorKind(
     "class-contradicts-type",
@@ -235,19 +241,22 @@ UNEVEN_ROUTING: Final = ErrorKind(
     "empty experts gives no whole number of experts.",
     "A model has empty experts, whose share of the routing is no whole number.",
     ShapeError,
+    fix="give flops_per_token=N",
 )
 OTHER_HEAD: Final = ErrorKind(
     "other-head",
     "No MFU: {architecture} has another head than lm_head, with unknown FLOPs.",
     "A config.json is of a model without lm_head, such as a reward model.",
     ShapeError,
+    fix=COUNT_IT,
 )
 OTHER_PART: Final = ErrorKind(
     "other-part",
     "{model} has a part {part!r} with unknown FLOPs.",
     "A config.json has a part besides text and vision.",
     ShapeError,
-    fix="if the run trains on text alone, give the text model's config as model_config",
+    fix="if the run trains on text alone, give the text model's config as model_config; or "
+    f"{COUNT_IT}",
 )
 
 # -- arguments that a framework prints -----------------------------------------------------------
@@ -571,7 +580,7 @@ IMPOSSIBLE_PEAK: Final = ErrorKind(
 
 # -- counts of FlopCounterMode -------------------------------------------------------------------
 
-GIVE_FLOPS: Final = "give flops_per_token=N, or operators=PATH of a JSON list"
+GIVE_FLOPS: Final = "give flops_per_token=N, or operators=PATH/operators.json"
 
 COUNT_EXTRA_MISSING: Final = ErrorKind(
     "count-extra-missing",

@@ -84,7 +84,7 @@ CHOICES: Final = ("topk", "sort", "argsort", "scatter", "index_put", "argmax")
 """Operations whose result depends on the values of scores: a choice of keys."""
 
 MAX_OPERATIONS: Final = 3_000_000
-"""Most operations of a forward: a model that runs token by token has too many in a long sequence."""
+"""Most operations of a forward. A model that runs token by token has more in a long sequence."""
 
 
 class Tracer:

@@ -228,7 +228,7 @@ def parse_image_size(text: str) -> tuple[int, int]:
 def answer(question: Question) -> dict[str, Any]:
     """Return all results by name; results that were not asked for are absent.
 
-    Parameter counts; `*flops_per_token` [FLOP/token]: forward, of training with exact and with full
+    Parameter counts; trainable, and documents if given; `*flops_per_token` [FLOP/token]: forward, of training with exact and with full
     attention, executed with recomputation (low, high); rows of `operators`, `modules`, `uncounted`,
     `rules`; kv_cache_bytes_per_token [bytes] averaged over the context, kv_cache_bytes [bytes] of
     the batch. With an accelerator also peak_flops [FLOP/s, dense], peak_source and tgs_at_peak
@@ -322,6 +322,8 @@ def _training(q: Question, ops: tuple[Operator, ...]) -> dict[str, Any]:
         for (rule, n), counted in zip(RULES_OF_THUMB.items(), exact_counts, strict=True)
     ]
     out: dict[str, Any] = {
+        "trainable": q.trainable.kind if q.trainable else "full",
+        **({"documents": list(q.documents)} if q.documents else {}),
         "flops_per_token": exact,
         "flops_per_token_full_attention": flops.flops_per_token(full),
         "hardware_flops_per_token": None if low is None else [low, high],

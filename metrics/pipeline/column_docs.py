@@ -132,7 +132,8 @@ METRIC_MEANINGS: Final[dict[str, tuple[str, str]]] = {
     # what the rates are of
     "token_basis": (
         "",
-        "tokens that count: non_padding, packed (no padding), or slots (with padding)",
+        "tokens that count: non_padding, packed (no padding), slots (with padding), or given (by a "
+        "user's mean)",
     ),
     "time_basis": (
         "",

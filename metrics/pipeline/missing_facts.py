@@ -40,6 +40,7 @@ ALTERNATIVES: Final[Mapping[str, str]] = {
     "model_config": "model, operators or flops_per_token",
     "mtp_modules": "flops_per_token",
     "attended_pairs": "flops_per_token",
+    "seq_len": "tokens_per_step with flops_per_token",
     "global_batch_size": (
         "micro_batch_size, gradient_accumulation and data_parallel; or tokens_per_step"
     ),

@@ -306,6 +306,12 @@ PARTIAL_SEQUENCES: Final = MessageKind(
     when="Ranks share sequences, and only some of them are in the log.",
     fix="{mend}",
 )
+TOKENS_GIVEN: Final = MessageKind(
+    "tokens-given",
+    "TGS counts tokens by the given {fact}={value:,.6g}, not by the log: it ranks only against "
+    "such runs",
+    when="The tokens of steps come from a mean that is given by hand.",
+)
 TOKENS_UNCOUNTED: Final = MessageKind(
     "tokens-uncounted",
     "{reason}",

@@ -616,9 +616,11 @@ def _padded_to_unknown(
 ) -> bool:
     """Return whether counted samples are padded to the longest of their batch.
 
-    False if a printed length, or a mean near seq_len, shows their length.
+    False if a printed length, or a mean near seq_len, shows their length. Tokens by a given mean
+    are of such samples too, unless they are said to be packed.
     """
-    padded = bool_fact(facts, "packed") is False
+    packed = bool_fact(facts, "packed")
+    padded = packed is False or (packed is None and rates.get("token_basis") == "given")
     if not padded or rates.get("tgs") is None or rates.get("sequence_length") is not None:
         return False
     mean = _mean_of_padded(facts, rates)
@@ -628,12 +630,15 @@ def _padded_to_unknown(
 def _mean_of_padded(
     facts: Mapping[str, Mapping[str, Any]], rates: Mapping[str, Any]
 ) -> float | None:
-    """Return the tokens of a sample, padding included, if both are counted."""
+    """Return the tokens of a sample as counted, padding included if counted; or as given."""
+    sequences = integer_fact(facts, "sequences_per_sample") or 1
+    if (given := number_fact(facts, "mean_sample_length")) is not None:
+        return given / sequences
     gpus, samples = integer_fact(facts, "gpus"), integer_fact(facts, "global_batch_size")
     tokens = rates.get("tokens_per_gpu_step")
     if gpus is None or samples is None or tokens is None:
         return None
-    return float(tokens * gpus / samples)
+    return float(tokens * gpus / samples / sequences)
 
 
 MAX_PADDING_DOUBT: Final = 0.005

@@ -59,10 +59,13 @@ class GivenFlops:
         """Whether the names of operators tell which run below 16 bits."""
         return any(op.name in LOW_PRECISION_OPERATORS for op in self.exact)
 
-    def columns(self) -> dict[str, Any]:
-        """Return what a list says of a run whose shape is unknown."""
+    def columns(self, trainable: str | None) -> dict[str, Any]:
+        """Return what is known of a run whose shape is unknown.
+
+        trainable: the run's; adapters are not known by their kind alone
+        """
         if self.listed is None:
-            return {}
+            return {} if trainable == "lora" else {"trained": trainable}
         return {
             "model": self.listed.model,
             "params_total": self.listed.params_total,

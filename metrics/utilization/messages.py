@@ -199,6 +199,7 @@ AUDIO_TOWER: Final = ErrorKind(
     "{model} has an audio tower, whose FLOPs are unknown.",
     "The model of a run has an audio tower.",
     ShapeError,
+    fix="give flops_per_token=N",
 )
 VISION_TOWER: Final = ErrorKind(
     "vision-tower",

@@ -34,6 +34,7 @@ from .formula_inputs import (
     operator_dtypes,
     recompute_fact,
     run_attended_pairs,
+    text_fact,
     work_key,
 )
 from .given_flops import GivenFlops, difference_from_formula, find_given_flops
@@ -57,7 +58,7 @@ def score_utilization(
     run = formula_inputs(facts, rates, out if given is None else UtilizationResult())
     hardware = find_hardware(facts, overlay, out)
     if given is not None:
-        out.values |= given.columns()
+        out.values |= given.columns(text_fact(facts, "trainable"))
     if run is not None:
         out.values |= {
             "model": canonical_model_name(run.shape),
@@ -108,9 +109,7 @@ def _set_given_flops(
     if given.full is not None:
         full = flops.flops_per_token(given.full)
         result.values["flops_per_token_full_attention"] = full
-    result.warnings.append(
-        messages.FLOPS_GIVEN(flops=given.flops_per_token, source=given.source)
-    )
+    result.warnings.append(messages.FLOPS_GIVEN(flops=given.flops_per_token, source=given.source))
     ratio = difference_from_formula(given, run)
     if run is not None and ratio is not None:
         other = messages.OTHER_FLOPS(
@@ -189,7 +188,8 @@ def operator_table(
     else:
         return OPERATOR_SCHEMA.to_frame()
     dtypes = operator_dtypes(facts, out)
-    if given is not None and not given.has_formats and dtypes and dtypes[1] in BELOW_16_BITS.values():
+    below_16_bits = dtypes is not None and dtypes[1] in BELOW_16_BITS.values()
+    if given is not None and below_16_bits and not given.has_formats:
         dtypes = None
     total = flops.flops_per_token(exact)
     rows = [

@@ -14,9 +14,9 @@ from .tabular import printable, render_frame, wrapped
 __all__ = ["show_counted"]
 
 ESTIMATE_NOTE: Final = (
-    "An estimate depends on data or on a kernel: keys that the model chooses are counted as if it "
-    "chose all, a state as the reference kernel of transformers computes it, and all experts where "
-    "that code multiplies them all."
+    "An estimate depends on data or on code: attention with an unknown mask or chosen keys counts "
+    "more pairs than needed, a state is counted as transformers' reference kernel computes it, and "
+    "all experts count where its code multiplies all of them."
 )
 
 
@@ -50,9 +50,7 @@ def _head(answer: Mapping[str, Any]) -> str:
 
 def _table(answer: Mapping[str, Any]) -> str:
     mark = {True: " (estimate)", False: ""}
-    rows = [
-        {**row, "name": f"{row['name']}{mark[row['estimate']]}"} for row in answer["operators"]
-    ]
+    rows = [{**row, "name": f"{row['name']}{mark[row['estimate']]}"} for row in answer["operators"]]
     if not rows:
         return ""
     return render_frame(

@@ -83,6 +83,7 @@ TOKEN_BASES: Final = {
     "packed": "packed tokens",
     "slots": "tokens including padding",
     "non_padding": "tokens without padding",
+    "given": "tokens by a given mean, not by the log",
 }
 """Values of `token_basis` in words."""
 

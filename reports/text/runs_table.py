@@ -57,7 +57,8 @@ DROPPABLE_RUN_COLUMNS: Final = (
 def columns_of_runs(metrics: pl.DataFrame) -> Columns:
     """Return RUN_COLUMNS without useless ones.
 
-    Doubts and given FLOPs only if there are any; rates without tokens only if they replace an unknown TGS.
+    Doubts and given FLOPs only if there are any; rates without tokens only if they replace an
+    unknown TGS.
     """
     unknown = metrics.filter(pl.col("tgs").is_null())
     useless = {"doubts"} if not metrics["doubts"].list.len().sum() else set()

@@ -159,7 +159,9 @@ Boolean: tied_with_best
 Float64: tgs_end_to_end mfu mfu_full_attention logged_tgs logged_tflops logged_mfu
 Int64: logged_rank
 String: logged_by
-Float64: tflops flops_per_token equal_flops tgs_at_equal_flops gpu_hours_per_billion_tokens
+Float64: tflops flops_per_token
+String: flops_source
+Float64: equal_flops tgs_at_equal_flops gpu_hours_per_billion_tokens
 Float64: gpu_hours_per_billion_tokens_end_to_end
 String: price_per_gpu_hour
 Float64: cost_per_billion_tokens cost_per_billion_tokens_end_to_end equal_tokens
