@@ -1542,7 +1542,7 @@ def _count(model: str, seq_len: int, trainable: str, output: str) -> None:
     """Print the FLOPs of a config.json as PyTorch counts them."""
     from fairmfu.ingest.facts.facts import read_model_config
     from fairmfu.metrics.pipeline.counted_answer import count_answer
-    from fairmfu.reports.text.counted_text import show_counted
+    from fairmfu.reports.text.calculator_text import show_counted
 
     context = click.get_current_context()
     given = {

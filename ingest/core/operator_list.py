@@ -1,4 +1,7 @@
-"""Operator list of a model: the fact `operators`, as `fairmfu flops --format json` writes it."""
+"""Operator list of a model: the fact `operators`.
+
+`fairmfu flops --format json` writes it.
+"""
 
 from __future__ import annotations
 

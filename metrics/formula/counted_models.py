@@ -1,4 +1,4 @@
-"""FLOPs of a model as PyTorch's FlopCounterMode counts them, for types without a formula.
+"""FLOPs of a model by PyTorch's FlopCounterMode, for types without a formula.
 
 The installed transformers builds the model on the meta device, without weights, and one forward of
 one sequence runs with eager attention. No code from outside of torch and transformers runs.
@@ -219,7 +219,10 @@ def _build(transformers: Any, config: Mapping[str, Any]) -> Any:  # noqa: ANN401
 
 
 def _safe(value: Any) -> Any:  # noqa: ANN401 - JSON
-    """Return a config without keys that name code or files; infinite numbers as floats."""
+    """Return a config without keys that name code or files.
+
+    Infinite numbers become floats.
+    """
     if isinstance(value, list):
         return [_safe(item) for item in value]
     if not isinstance(value, Mapping):
@@ -234,7 +237,10 @@ def _safe(value: Any) -> Any:  # noqa: ANN401 - JSON
 
 
 def _builder(transformers: Any, config: Mapping[str, Any], parsed: Any) -> Any:  # noqa: ANN401
-    """Return the function that builds a model: the class of `architectures`, or of its kind."""
+    """Return the function that builds a model.
+
+    Its class is that of `architectures`, else of the kind of model.
+    """
     for name in config.get("architectures") or ():
         model_class: Any = getattr(transformers, str(name), None)
         if getattr(model_class, "config_class", None) is type(parsed):
@@ -253,7 +259,7 @@ def _builder(transformers: Any, config: Mapping[str, Any], parsed: Any) -> Any: 
 
 
 def _failures() -> tuple[type[Exception], ...]:
-    """Return what code of transformers raises for a config that it cannot build or run."""
+    """Return the errors of a library that cannot build or run a config."""
     return (
         *(AttributeError, ImportError, IndexError, KeyError, NotImplementedError, OSError),
         *(RuntimeError, TypeError, ValueError, ZeroDivisionError, AssertionError, MemoryError),

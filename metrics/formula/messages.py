@@ -592,14 +592,14 @@ COUNT_EXTRA_MISSING: Final = ErrorKind(
 COUNT_TYPE_UNKNOWN: Final = ErrorKind(
     "count-type-unknown",
     "{programs} cannot build model_type {model_type!r}: it is not one of transformers.",
-    "A model is to be counted whose model_type the installed transformers does not know.",
+    "The installed transformers does not know the model_type of a config.json.",
     CountError,
     fix=f"install a later transformers, or {GIVE_FLOPS}",
 )
 COUNT_IMPOSSIBLE: Final = ErrorKind(
     "count-impossible",
-    "{programs} cannot count {model_type} on the meta device: {why}.",
-    "transformers cannot build a model from its config.json, or not run it without data.",
+    "{programs} cannot count {model_type} without data: {why}.",
+    "The installed transformers cannot build or run a config.json without data.",
     CountError,
     fix=f"correct config.json, or {GIVE_FLOPS}",
 )

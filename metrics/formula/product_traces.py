@@ -1,4 +1,4 @@
-"""Products of one forward as PyTorch's FlopCounterMode counts them, each with its mask.
+"""Products of one forward by PyTorch's FlopCounterMode, each with its mask.
 
 The counter multiplies every query with every key. Here each tensor is traced to what it comes
 from: weights, a mask, scores. The weighted sum of attention is a product with a softmax of scores;
@@ -53,7 +53,7 @@ class Product:
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """What a tensor comes from.
+    """Origin of a tensor.
 
     weight: weights alone. learned: weights looked up by position or token. mask: a mask of
     attention. scores: indices of products of activations. softmax: of these scores. changed: by a

@@ -1,4 +1,4 @@
-"""FLOPs of a config.json by FlopCounterMode, as the calculator answers by the formula.
+"""FLOPs of a config.json by FlopCounterMode, as rows of the calculator.
 
 The answer is also the operator list that a run takes as its fact `operators`.
 """

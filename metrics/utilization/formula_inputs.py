@@ -630,7 +630,10 @@ def _padded_to_unknown(
 def _mean_of_padded(
     facts: Mapping[str, Mapping[str, Any]], rates: Mapping[str, Any]
 ) -> float | None:
-    """Return the tokens of a sample as counted, padding included if counted; or as given."""
+    """Return the mean tokens of a sequence: as given, else as counted.
+
+    Padding is included if it counts as tokens.
+    """
     sequences = integer_fact(facts, "sequences_per_sample") or 1
     if (given := number_fact(facts, "mean_sample_length")) is not None:
         return given / sequences

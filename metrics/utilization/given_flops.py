@@ -56,7 +56,7 @@ class GivenFlops:
 
     @property
     def has_formats(self) -> bool:
-        """Whether the names of operators tell which run below 16 bits."""
+        """True if the names of operators tell their precision below 16 bits."""
         return any(op.name in LOW_PRECISION_OPERATORS for op in self.exact)
 
     def columns(self, trainable: str | None) -> dict[str, Any]:
@@ -78,9 +78,9 @@ class GivenFlops:
 def find_given_flops(
     facts: Mapping[str, Mapping[str, Any]], rates: Mapping[str, Any], result: UtilizationResult
 ) -> GivenFlops | None:
-    """Return the given FLOPs of a run; None without any, or if a list is of other work.
+    """Return the given FLOPs of a run; None without any.
 
-    flops_per_token goes before operators.
+    A list of other work is not used. flops_per_token goes before operators.
     """
     if (number := number_fact(facts, "flops_per_token")) is not None:
         op = Operator(name=GIVEN_NAME, layers=1, forward=number / 3, backward=number * 2 / 3)

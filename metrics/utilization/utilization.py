@@ -100,7 +100,9 @@ def _set_flops(run: FormulaInputs, result: UtilizationResult) -> None:
 def _set_given_flops(
     given: GivenFlops, run: FormulaInputs | None, result: UtilizationResult
 ) -> None:
-    """Fill FLOPs per token as given, with their source, and compare them with the formula's.
+    """Fill FLOPs per token as given, with their source.
+
+    They are compared with the formula's.
 
     run: inputs of the formula, if known
     """

@@ -12,6 +12,9 @@ from tests.metrics.compare.test_pairs import Run, run
 __all__ = ["run"]  # a fixture
 
 
+BASIS = "given"
+
+
 def scored(run: Run, **facts: Any) -> dict[str, Any]:
     return run({"packed": None, "seq_len": None, "flops_per_token": 5e10} | facts)
 
@@ -22,7 +25,7 @@ def test_tokens_per_step_are_a_rate_of_their_own_basis(run: Run, share: float) -
     batch = whole["tokens_per_update"]
     row = scored(run, tokens_per_step=share * batch)
     assert row["tgs"] == pytest.approx(share * whole["tgs"])
-    assert row["token_basis"] == "given"
+    assert row["token_basis"] == BASIS
     assert row["mfu"] == pytest.approx(row["tgs"] * 5e10 / 989.4e12)
     assert "tokens-given" in row["warning_kinds"]
 
@@ -31,7 +34,7 @@ def test_a_mean_length_counts_the_samples_of_a_step(run: Run) -> None:
     whole = run({})
     row = scored(run, mean_sample_length=1024.0)
     assert row["tgs"] == pytest.approx(whole["tgs"] / 8)
-    assert row["token_basis"] == "given"
+    assert row["token_basis"] == BASIS
     assert row["missing"] == []
 
 
