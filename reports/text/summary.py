@@ -556,10 +556,10 @@ def _phases(row: MetricsRow) -> str:
 
 def _claims(row: MetricsRow) -> str:
     """Return the logged figures beside ours; they never enter the formula."""
-    lines = []
+    lines, by = [], " (by given FLOPs)" if row["flops_source"] else " (exact attention)"
     for name, ours, form, convention in (
         ("logged_tgs", row["tgs"], count, ""),
-        ("logged_tflops", _tflops(row), decimal, " (exact attention)"),
+        ("logged_tflops", _tflops(row), decimal, by),
         ("logged_mfu", row["mfu_full_attention"], percent, " (full attention)"),
     ):
         figure = value_of(row, name)
