@@ -179,7 +179,7 @@ METRIC_MEANINGS: Final[dict[str, tuple[str, str]]] = {
     "tokens_per_gpu_step": ("tokens", "tokens of one step on one GPU, mean of the steady windows"),
     "attention_ratio": ("", "sum of n_i^2 over documents / sum of pack^2, mean over tokens"),
     "sequence_length": ("tokens", "logged length of a sample, mean over tokens"),
-    "formula": ("", "version of the formula of this row, or: given FLOPs"),
+    "formula": ("", "version of the formula of this row"),
     # what the log says of its own speed
     "logged_tgs": ("tokens/s/GPU", "logged TGS, median of the steady windows"),
     "logged_tflops": ("TFLOP/s/GPU", "logged TFLOP/s, by the framework's own formula; median"),

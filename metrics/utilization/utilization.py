@@ -39,9 +39,6 @@ from .formula_inputs import (
 )
 from .given_flops import GivenFlops, difference_from_formula, find_given_flops
 
-GIVEN_FORMULA: Final = "given FLOPs"
-"""Column `formula` of a run whose FLOPs are given, so that no chart or series mixes the two."""
-
 MAX_UTILIZATION: Final = 1.0
 """Largest published utilization; a larger figure is shown as `implied`."""
 
@@ -110,7 +107,7 @@ def _set_given_flops(
     run: inputs of the formula, if known
     """
     result.values["flops_per_token"] = given.flops_per_token
-    result.values |= {"flops_source": given.source, "formula": GIVEN_FORMULA}
+    result.values["flops_source"] = given.source
     if given.full is not None:
         full = flops.flops_per_token(given.full)
         result.values["flops_per_token_full_attention"] = full

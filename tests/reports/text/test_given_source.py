@@ -38,11 +38,11 @@ def test_the_source_is_beside_the_figure(fact: str, source: str, tmp_path: Path)
     for words in (["runs"], ["compare"], ["explain", LOG.stem]):
         assert source in run(*words, "--store", store).stdout, words
     (row,) = json.loads(run("runs", "--store", store, "--format", "json").stdout)
-    assert (row["flops_source"], row["formula"]) == (source, "given FLOPs")
+    assert row["flops_source"] == source
     for kind in ("html", "md", "json"):
         out = tmp_path / f"page.{kind}"
         run("report", "--store", store, "--format", kind, "--out", out)
-        assert source in out.read_text(encoding="utf-8")
+        assert source in out.read_text(encoding="utf-8").replace("\\", "")
     (shown,) = json.loads((tmp_path / "page.json").read_text())["runs"].values()
     assert (shown["flops_source"], shown.get("error")) == (source, None)
     assert shown["mfu"] == row["mfu"] > 0
