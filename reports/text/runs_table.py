@@ -24,6 +24,11 @@ def first_doubt(doubts: Sequence[str]) -> str:
     return short_doubt(doubts) or ""
 
 
+def given_fact(source: str) -> str:
+    """Return the fact that gives FLOPs, without its origin."""
+    return source.partition(" (")[0].removeprefix("given: ")
+
+
 RUN_COLUMNS: Final[Columns] = {
     "name": ("run", str),
     "log_format": ("format", str),
@@ -39,7 +44,7 @@ RUN_COLUMNS: Final[Columns] = {
     "tgs_end_to_end": ("TGS end to end", count),
     "mfu": ("MFU exact attention", percent),
     "mfu_full_attention": ("MFU full attention", percent),
-    "flops_source": ("FLOPs of the MFU", str),
+    "flops_source": ("given FLOPs", given_fact),
     "logged_tflops": ("logged TFLOP/s", decimal),
     "logged_mfu": ("logged MFU", percent),
     "inferred": ("inferred facts", join_values),
@@ -50,6 +55,7 @@ RUN_COLUMNS: Final[Columns] = {
 DROPPABLE_RUN_COLUMNS: Final = (
     *("inferred", "logged_mfu", "steps", "tgs_end_to_end", "log_format", "mfu_full_attention"),
     *("precision", "seq_len", "logged_tflops", "model", "samples_per_second", "seconds_per_step"),
+    "flops_source",
 )
 """Columns that a narrow terminal omits, in this order."""
 

@@ -40,7 +40,7 @@ from .run_narrative import (
     time_rows,
     time_spent,
 )
-from .runs_table import Columns, first_doubt, unique_names
+from .runs_table import Columns, first_doubt, given_fact, unique_names
 from .tabular import (
     GIB,
     Formatter,
@@ -76,7 +76,7 @@ SPEED_COLUMNS: Final[Columns] = {
     "relative_tgs": ("relative\nto best", percent),
     "mfu": ("MFU exact\nattention", percent),
     "mfu_full_attention": ("MFU full\nattention", percent),
-    "flops_source": ("FLOPs of\nthe MFU", str),
+    "flops_source": ("given\nFLOPs", given_fact),
     "logged_tflops": ("logged\nTFLOP/s", decimal),
     "logged_mfu": ("logged\nMFU", percent),
     "overstated": ("logged\n/ ours", ratio),

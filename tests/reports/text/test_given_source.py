@@ -35,8 +35,11 @@ def run(*arguments: object) -> Any:
 def test_the_source_is_beside_the_figure(fact: str, source: str, tmp_path: Path) -> None:
     store = tmp_path / "store"
     run("ingest", LOG, "--store", store, "--set", fact)
-    for words in (["runs"], ["compare"], ["explain", LOG.stem]):
-        assert source in run(*words, "--store", store).stdout, words
+    assert source in run("explain", LOG.stem, "--store", store).stdout
+    for word in ("runs", "compare"):
+        done = run(word, "--store", store)
+        assert fact.partition("=")[0] in done.stdout
+        assert source in " ".join(done.stderr.split())
     (row,) = json.loads(run("runs", "--store", store, "--format", "json").stdout)
     assert row["flops_source"] == source
     for kind in ("html", "md", "json"):
