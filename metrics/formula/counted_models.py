@@ -212,7 +212,7 @@ def _build(transformers: Any, config: Mapping[str, Any]) -> Any:  # noqa: ANN401
                 network = build(experts_implementation="batched_mm")
             except (ValueError, TypeError, AttributeError):  # no experts to choose a kernel for
                 network = build()
-    except _failures() as error:
+    except Exception as error:
         raise _impossible(kind, error) from error
     network.eval()
     return network
@@ -258,14 +258,6 @@ def _builder(transformers: Any, config: Mapping[str, Any], parsed: Any) -> Any: 
     )
 
 
-def _failures() -> tuple[type[Exception], ...]:
-    """Return the errors of a library that cannot build or run a config."""
-    return (
-        *(AttributeError, ImportError, IndexError, KeyError, NotImplementedError, OSError),
-        *(RuntimeError, TypeError, ValueError, ZeroDivisionError, AssertionError, MemoryError),
-    )
-
-
 def _impossible(kind: object, error: Exception) -> messages.CountError:
     if isinstance(error, messages.CountError):
         return error
@@ -292,7 +284,7 @@ def _run(network: Any, config: Mapping[str, Any], seq_len: int) -> tuple[list[Pr
             products = _forward(network, inputs)
         except RuntimeError:
             products = _forward(network, inputs | {"attention_mask": torch.ones_like(ids)})
-    except _failures() as error:
+    except Exception as error:
         raise _impossible(config["model_type"], error) from error
     return products, seq_len * (2 if two_sided else 1)
 

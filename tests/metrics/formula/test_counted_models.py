@@ -173,6 +173,18 @@ def test_a_type_of_no_transformers_is_refused_with_a_way_out() -> None:
         count_model({"model_type": "own_model"}, 64)
 
 
+@needs_torch
+@quietly
+@pytest.mark.parametrize(
+    "broken",
+    [{"num_hidden_layers": "many"}, {"hidden_size": 0}, {"hidden_act": "own"}, {"vocab_size": -1}],
+    ids=str,
+)
+def test_a_broken_config_is_not_counted(broken: dict[str, Any]) -> None:
+    with pytest.raises(CountError, match=r"cannot count roberta without data.*Fix: correct"):
+        count_model(ENCODERS["roberta"] | broken, 64)
+
+
 # --- without torch --------------------------------------------------------------------------
 
 
