@@ -55,33 +55,35 @@ class Controls:
     """Choices of the reader.
 
     filters: those with several choices; frameworks: of the legend
-    counts: number of runs by model and accelerator, as JSON, for the count of shown runs; "" for
-        none
+    subjects: run ids by model and accelerator, as JSON, for parts of the page that are packed; ""
+        for none
     """
 
     filters: Sequence[Filter]
-    counts: str
+    subjects: str
     frameworks: Sequence[str]
 
     @classmethod
     def of(cls, runs: Iterable[Json]) -> Controls:
         """Return filters for the differences between runs.
 
-        runs: with framework, model and accelerator
+        runs: with run_id, framework, model and accelerator
         """
-        counts: dict[tuple[str, str], int] = {}
+        subjects: dict[tuple[str, str], list[str]] = {}
         frameworks: dict[str, None] = {}
         for run in runs:
             pair = (run["model"] or "", run["accelerator"] or "")
-            counts[pair] = counts.get(pair, 0) + 1
+            subjects.setdefault(pair, []).append(run["run_id"])
             frameworks[run["framework"]] = None
         filters = (
-            Filter(name, label, sorted({pair[at] for pair in counts} - {""}))
+            Filter(name, label, sorted({pair[at] for pair in subjects} - {""}))
             for at, (name, label) in enumerate((("model", "Model"), ("accelerator", "GPU")))
         )
         return cls(
             filters=[one for one in filters if len(one.choices) > 1],
-            counts=str(json_block([[*pair, count] for pair, count in sorted(counts.items())])),
+            subjects=str(
+                json_block([[*pair, " ".join(ids)] for pair, ids in sorted(subjects.items())])
+            ),
             frameworks=[*frameworks],
         )
 
@@ -146,9 +148,13 @@ class PageView:
 
 def render_page(content: ReportContent) -> str:
     """Render the report as one HTML page."""
-    page = page_view(content)
+    return document(page_view(content))
+
+
+def document(page: PageView) -> str:
+    """Return the page as an HTML document."""
     body = render("page/report.html.j2", page=page)
-    return page.sheet.html(content.data["title"], body, style=packaged("report.css"))
+    return page.sheet.html(page.data["title"], body, style=packaged("report.css"))
 
 
 def page_view(content: ReportContent) -> PageView:

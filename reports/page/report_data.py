@@ -272,6 +272,7 @@ def _study(study: Study) -> Json:
         "question": study_heading(study),
         "says": study_sentence(study),
         "notes": study_notes(study),
+        "runs": sorted(study.run_ids),
         "settings": study_frame(study).drop("question").to_dicts(),
     }
 
