@@ -1430,6 +1430,8 @@ def nightly(paths: tuple[str, ...], config_file: Path | None, **options: Any) ->
     from fairmfu.reports.nightly.nightly import nightly as run
 
     config = _config(paths, config_file)
+    if config_file is None:
+        _check_places(config, options)
     engine = options["engine"] or config.engine
     address = options["ray_address"] or (config.ray_address if engine == "ray" else None)
     processes = options["processes"] or (config.processes if engine == "local" else None)
@@ -1967,6 +1969,16 @@ def _config(paths: tuple[str, ...], config_file: Path | None) -> ProjectConfig:
     if not paths and not config.sources:
         raise messages.NO_SOURCE_GIVEN()  # noqa: RSE102 - a kind
     return config
+
+
+def _check_places(config: ProjectConfig, options: Mapping[str, Any]) -> None:
+    """Raise if a fairmfu.toml that the user did not name writes outside of its folder."""
+    from fairmfu.ingest.facts.config_file import PLACE_OPTIONS, require_inside
+
+    for key in PLACE_OPTIONS:
+        path = getattr(config, key)
+        if config.path is not None and path is not None and not options[key]:
+            require_inside(config.path, key, path)
 
 
 def _order(

@@ -14,12 +14,18 @@ from typing import Final
 from ..core.errors import ConfigError, UnreadableSourceError
 from ..core.paths import URL_SEPARATOR, parse_path
 from ..core.toml_reader import TomlTable, raise_problems, read_toml
-from .messages import CONFIG_MISSING
+from .messages import CONFIG_MISSING, CONFIG_OUTSIDE
 
 CONFIG_NAME: Final = "fairmfu.toml"
 DEFAULT_STORE: Final = Path("fairmfu-store")
 CONFIG_VARIABLE: Final = "FAIRMFU_CONFIG"
 """Environment variable: a configuration in place of ./fairmfu.toml; empty for none."""
+PLACE_OPTIONS: Final = {
+    "store": "--store or FAIRMFU_STORE",
+    "out": "--out",
+    "issue_dir": "--issue",
+}
+"""Keys of the places that commands write to, with their options."""
 
 
 def find_config() -> Path | None:
@@ -37,7 +43,23 @@ def configured_store() -> Path:
 
     Other keys of the file may be wrong. Raises ConfigError.
     """
-    return _configured(lambda top, folder: store_path(top, folder, DEFAULT_STORE)) or DEFAULT_STORE
+    store = _configured(lambda top, folder: store_path(top, folder, DEFAULT_STORE))
+    config = find_config()
+    if store is None or config is None:
+        return DEFAULT_STORE
+    if not os.environ.get(CONFIG_VARIABLE):
+        require_inside(config, "store", store)
+    return store
+
+
+def require_inside(config: Path, key: str, path: Path) -> None:
+    """Raise ConfigError if a path is outside of the configuration's folder.
+
+    For a configuration that the user did not name: it may have come with the files of others.
+    """
+    folder = config.absolute().parent.resolve()
+    if URL_SEPARATOR in str(path) or not path.resolve().is_relative_to(folder):
+        raise CONFIG_OUTSIDE(config=config, key=key, path=path, option=PLACE_OPTIONS[key])
 
 
 def configured_accelerators() -> Path | None:

@@ -6,6 +6,14 @@ from typing import Final
 
 from ..core.errors import ConfigError, ErrorKind, FactError
 
+CONFIG_OUTSIDE: Final = ErrorKind(
+    "config-outside",
+    "{config}: {key} is outside of the folder of this file: {path}. The file may come with someone "
+    "else's logs, so it is not followed there.",
+    "A fairmfu.toml of the current folder, not named by the user, writes elsewhere.",
+    ConfigError,
+    fix="name the file with --config or FAIRMFU_CONFIG, or the place with {option}",
+)
 NO_ASSIGNMENT: Final = ErrorKind(
     "no-assignment",
     "{context} {text} gives no value.",

@@ -48,6 +48,13 @@ ISSUES_NOT_WRITTEN: Final = ErrorKind(
     FairmfuError,
     fix="{remedy}",
 )
+OUT_NOT_OURS: Final = ErrorKind(
+    "out-not-ours",
+    "{out}: fairmfu did not write {name} there, so no report is written.",
+    "The folder of a nightly's reports has a file that a report would replace.",
+    FairmfuError,
+    fix="move that file away, or give another folder with --out",
+)
 NIGHT_NOT_WRITTEN: Final = ErrorKind(
     "night-not-written",
     "{out}: {why}; the last good report is unchanged.",

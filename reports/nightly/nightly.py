@@ -13,7 +13,6 @@ reports.nightly.baselines this is the only module of reports that calls ingest.
 from __future__ import annotations
 
 import json
-import re
 import shutil
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -58,10 +57,11 @@ from ..text.commands import with_store
 from ..text.run_narrative import BAD_OUTCOMES
 from ..text.summary import comparison_rows, verdict_sentences
 from ..text.verdict import count_noun, ranked_groups
-from . import baselines, messages, night_html, night_outputs
+from . import baselines, messages, night_files, night_html, night_outputs
 from .findings import FIRST_NIGHT_WINDOW, UNREAD, exit_code, told_failures, told_key
 from .issue_files import filed_runs, issue_files
 from .jobs import jobs_of_runs
+from .night_files import ARCHIVE, CHARTS, DATED, INDEX, LOG_FILE
 from .night_report import DEFAULT_FAIL_ON, Night
 from .watch import watch_night
 
@@ -82,9 +82,6 @@ NIGHT_SCHEMA: Final = pl.Schema(
 the reported state of the store.
 """
 
-ARCHIVE: Final = "archive"
-DATED: Final = re.compile(r"\d{4}-\d\d-\d\d(-\d+)?")
-LOG_FILE: Final = "nightly.log"
 MAX_LOG_BYTES: Final = 1_000_000
 
 MAX_REPORTED_RUNS: Final = 60
@@ -200,11 +197,13 @@ def nightly(order: NightlyOrder) -> tuple[Night, int]:
         order.out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise _unwritten(order.out, error) from error
+    night_files.check_folder(order.out)  # before anything in it changes
     diary = _Diary(order.out / LOG_FILE, order.redaction)
     store = order.store
     patience = lock.DEFAULT_PATIENCE_S if store.patience_s is None else store.patience_s
     try:
         with lock.hold_lock(order.out, patience, store.says, "--out"):
+            night_files.claim(order.out)
             diary.write(f"started, fairmfu {version('fairmfu')}, store {store.path}")
             return _night(order, diary)
     except BaseException as error:
@@ -646,34 +645,38 @@ def _write(order: NightlyOrder, night: Night, runs_page: str | None) -> None:
     """Write a night to a temporary folder, the archive, and the top, index.html last."""
     out, archive = order.out, order.out / ARCHIVE
     archive.mkdir(exist_ok=True)
-    for left in archive.glob(f"*{TEMPORARY_SUFFIX}"):
-        shutil.rmtree(left)
+    owned = night_files.owned_names(out)
+    for name in owned:
+        if name.startswith(f"{ARCHIVE}/"):
+            shutil.rmtree(out / f"{name}{TEMPORARY_SUFFIX}", ignore_errors=True)
     dated = _free_folder(archive, f"{night.at:%Y-%m-%d}")
     aside = dated.with_name(f"{dated.name}{TEMPORARY_SUFFIX}")
-    (aside / "charts").mkdir(parents=True)
     files = {
         "summary.md": night_outputs.markdown(night),
         "summary.json": json.dumps(night_outputs.summary(night), indent=1, ensure_ascii=False),
         "junit.xml": night_outputs.junit(night),
-        **{f"charts/{name}": svg for name, svg in night_outputs.svgs(night).items()},
+        **{f"{CHARTS}/{name}": svg for name, svg in night_outputs.svgs(night).items()},
         **({} if runs_page is None else {"runs.html": runs_page}),
     }
+    owned |= {*files, INDEX, f"{ARCHIVE}/{dated.name}"}
+    night_files.write_list(out, owned)  # before the files: a killed night leaves none unlisted
+    (aside / CHARTS).mkdir(parents=True)
     for name, text in files.items():
         (aside / name).write_text(text, encoding="utf-8")
     today, kept = night_html.pages(night)
-    (aside / "index.html").write_text(kept, encoding="utf-8")
+    (aside / INDEX).write_text(kept, encoding="utf-8")
     aside.rename(dated)
-    _delete_old_reports(archive, order.keep, dated)
-    (out / "charts").mkdir(exist_ok=True)
+    _delete_old_reports(night_files.archived_nights(out, owned), order.keep, dated)
+    (out / CHARTS).mkdir(exist_ok=True)
     for name, text in files.items():
         replace_file(out / name, text.encode())
-    replace_file(out / "index.html", today.encode())
+    replace_file(out / INDEX, today.encode())
     replace_file(out / night_html.STATUS_FILE, night_html.status_js().encode())
-    for chart in (out / "charts").glob("*.svg"):  # other files there are not ours
-        if f"charts/{chart.name}" not in files:
-            chart.unlink()
-    if runs_page is None:
-        (out / "runs.html").unlink(missing_ok=True)
+    stale = {name for name in owned if name.startswith(f"{CHARTS}/")} | {"runs.html"}
+    for name in (stale & owned) - files.keys():
+        (out / name).unlink(missing_ok=True)
+    there = {name for name in owned - stale if (out / name).exists()}
+    night_files.write_list(out, {*there, *files, LOG_FILE, f"{LOG_FILE}.1"})
 
 
 def _write_issues(folder: Path, issues: Mapping[str, str], diary: _Diary) -> None:
@@ -695,12 +698,14 @@ def _free_folder(archive: Path, date: str) -> Path:
     return archive / (f"{date}-{last + 1}" if there else date)
 
 
-def _delete_old_reports(archive: Path, keep: int | None, tonight: Path) -> None:
-    """Delete the oldest reports except `keep`; by count, whatever the clock says."""
+def _delete_old_reports(nights: Sequence[Path], keep: int | None, tonight: Path) -> None:
+    """Delete the oldest reports except `keep`; by count, whatever the clock says.
+
+    nights: folders that fairmfu wrote.
+    """
     if keep is None:
         return
-    others = [p for p in archive.iterdir() if DATED.fullmatch(p.name) and p.is_dir()]
-    others.remove(tonight)  # tonight may be the oldest if the clock was set back
+    others = [path for path in nights if path != tonight]  # the oldest if the clock was set back
     for path in sorted(others, key=_by_date, reverse=True)[keep - 1 :]:
         shutil.rmtree(path)
 

@@ -74,6 +74,7 @@ def _save_markdown(content: ReportContent, out: Path) -> list[Path]:
 def replace_file(path: Path, data: bytes) -> None:
     """Write a temporary file, then move it into place: readers never see half a file."""
     aside = path.with_name(f"{path.name}{TEMPORARY_SUFFIX}")
+    aside.unlink(missing_ok=True)  # a link here would be written through
     aside.write_bytes(data)
     aside.replace(path)
 

@@ -26,7 +26,7 @@ from fairmfu.ingest.store.store import Store
 from fairmfu.metrics.core.run_table import METRICS
 from fairmfu.metrics.pipeline import analysis, incremental, run_scoring
 from fairmfu.metrics.pipeline.analysis import analyse
-from fairmfu.reports.nightly import night_html
+from fairmfu.reports.nightly import night_files, night_html
 from fairmfu.reports.nightly import nightly as module
 from tests.support.folders import ROOT
 from tests.support.nights import Change, Plan, write_night
@@ -81,6 +81,12 @@ def first_night(
 
 def summary(tmp_path: Path) -> dict:
     return json.loads((tmp_path / "out" / "summary.json").read_text())
+
+
+def list_as_ours(tmp_path: Path, name: str) -> None:
+    """As if an earlier night had written it."""
+    out = tmp_path / "out"
+    night_files.write_list(out, night_files.owned_names(out) | {name})
 
 
 def write_nights(logs: Path, nights: range, plan: Plan, only: tuple[int, ...] = FEW) -> None:
@@ -344,13 +350,15 @@ class TestWhatSurroundsIt:
             nightly()
         assert sorted(p.name for p in archive.iterdir()) == [today, f"{today}-2", f"{today}-3"]
         (archive / "1999-12-31").mkdir()
+        list_as_ours(tmp_path, "archive/1999-12-31")
         (archive / "notes of mine").mkdir()
+        (archive / "2020-01-01").mkdir()
         nightly("--keep", "2")
         left = sorted(p.name for p in archive.iterdir())
-        assert left == [f"{today}-3", f"{today}-4", "notes of mine"]
+        assert left == ["2020-01-01", f"{today}-3", f"{today}-4", "notes of mine"]
         nightly("--keep", "2")  # the numbers that are free are of reports that went
         left = sorted(p.name for p in archive.iterdir())
-        assert left == [f"{today}-4", f"{today}-5", "notes of mine"]
+        assert left == ["2020-01-01", f"{today}-4", f"{today}-5", "notes of mine"]
 
     def test_files_of_others_beside_the_report_stay(
         self, tmp_path: Path, logs: Path, nightly: Nightly
@@ -363,6 +371,7 @@ class TestWhatSurroundsIt:
             path.write_text("mine")
         stale = tmp_path / "out" / "charts" / "gone.svg"
         stale.write_text("<svg/>")
+        list_as_ours(tmp_path, "charts/gone.svg")
         for _ in range(2):
             assert nightly("--keep", "1").exit_code == 0
         assert [path for path in mine if not path.exists()] == []
@@ -481,6 +490,7 @@ class TestWhatSurroundsIt:
         archive = tmp_path / "out" / "archive"
         for later in ("2999-01-01", "2999-01-02"):
             (archive / later).mkdir(parents=True)
+            list_as_ours(tmp_path, f"archive/{later}")
         nightly("--keep", "2")
         today = f"{datetime.now():%Y-%m-%d}"
         assert sorted(p.name for p in archive.iterdir()) == [today, "2999-01-02"]
