@@ -108,8 +108,9 @@ slowdowns: $(VENV)/tested
 
 # Counts FLOPs live with torch and transformers on the meta device; both are large.
 verify: $(VENV)/tested
-	$(BIN)/pip install --quiet torch transformers
-	$(BIN)/python -m pytest tests/metrics/formula/test_flop_counter.py tests/metrics/formula/test_vision.py -k live
+	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[count]'
+	$(BIN)/python -m pytest tests/metrics/formula/test_flop_counter.py tests/metrics/formula/test_vision.py \
+		tests/metrics/formula/test_counted_models.py -k 'live or counted'
 
 # A year of simulated nights by the real command: all that was planted found, and no more. Long.
 year: $(VENV)/tested

@@ -1687,6 +1687,12 @@ def rebuild(store: Path) -> None:
     help="Figure of a log, such as 418.2 (TFLOP/s) or 41.3%: with --against-others, marks the "
     "formula that gives it.",
 )
+@click.option(
+    "--count",
+    is_flag=True,
+    help="Count a config.json with PyTorch's FlopCounterMode instead of the formula, for a "
+    "model_type that the formula does not cover. Needs the extra fairmfu[count].",
+)
 @text_option
 def flops_command(
     model: str,
@@ -1694,6 +1700,7 @@ def flops_command(
     *,
     against_others: bool,
     printed: str | None,
+    count: bool,
     **options: Any,  # noqa: ANN401
 ) -> None:
     r"""Show FLOPs per token of a model, and MFU or training time.
@@ -1702,9 +1709,15 @@ def flops_command(
     Examples:
       fairmfu flops llama3-8b --seq-len 8192 --accelerator h100 --tgs 6400
       fairmfu flops llama3-70b --seq-len 8192 --accelerator h100 --mfu 0.4 --gpus 512 --time-for 1T
+      fairmfu flops config.json --seq-len 4096 --count --format json > operators.json
 
     MODEL is a name that `fairmfu models` lists, or the path of a Hugging Face config.json.
+
+    The JSON output is an operator list. fairmfu set RUN operators=operators.json gives it to a run.
     """
+    if count:
+        _count(model, options["seq_len"], options["trainable"], output)
+        return
     if options["gpus"] and not options["tokens"]:
         raise messages.GPUS_WITHOUT_TIME()  # noqa: RSE102 - a kind
     has_peak = options["accelerator"] or options["peak_flops"]
@@ -1725,6 +1738,30 @@ def flops_command(
         click.echo(show_other_tools(question, answer(question), rows, output, printed))
     else:
         click.echo(show_answer(answer(question), output))
+
+
+def _count(model: str, seq_len: int, trainable: str, output: str) -> None:
+    """Print the FLOPs of a config.json as PyTorch counts them."""
+    from fairmfu.ingest.facts.facts import read_model_config
+    from fairmfu.metrics.pipeline.counted_answer import count_answer
+    from fairmfu.reports.text.calculator_text import show_counted
+
+    context = click.get_current_context()
+    given = {
+        option.opts[0]
+        for option in context.command.params
+        if context.get_parameter_source(str(option.name)) is ParameterSource.COMMANDLINE
+    }
+    taken = {"model", "--seq-len", "--trainable", "--count", "--format"}
+    if others := sorted(given - taken):
+        raise messages.COUNT_WITH_OPTIONS(options=", ".join(others))
+    if trainable == "lora":
+        raise messages.COUNT_WITH_OPTIONS(options="--trainable lora")
+    if Path(model).suffix != ".json" and not Path(model).is_file():
+        raise messages.COUNT_WITHOUT_CONFIG(model=model)
+    config = read_model_config(Path(model))
+    trained: Literal["full", "frozen"] = "frozen" if trainable == "frozen" else "full"
+    click.echo(show_counted(count_answer(config, seq_len, trained), output))
 
 
 @main.command()

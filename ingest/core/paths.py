@@ -455,10 +455,14 @@ class RemotePath:
             return None
 
     def glob(self, pattern: str) -> Iterator[Path]:
-        """Yield objects beneath this folder that match the pattern."""
+        """Yield objects beneath this folder that match the pattern.
+
+        As Path.glob, yields none of a folder that may not be listed.
+        """
         first, *_ = parts = pattern.split("/")
         if has_magic(first) or first in self._held():
-            yield from (_as_path(path) for path, _ in match_objects(self, parts))
+            with suppress(PermissionError):
+                yield from (_as_path(path) for path, _ in match_objects(self, parts))
 
     def _held(self) -> FolderContents:
         try:

@@ -490,6 +490,12 @@ FACT_NAMES: Final[dict[str, FactName]] = {
     "peak_flops": FactName("float", "FLOP/s", "dense peak of one GPU for the run's precision"),
     "model": FactName("text", "", "a known model, or the framework's flavor"),
     "model_config": FactName("json", "", "a Hugging Face config.json (a path with --set)"),
+    "flops_per_token": FactName(
+        "float", "FLOP/token", "forward and backward of one token, where no formula gives them"
+    ),
+    "operators": FactName(
+        "json", "", "operator list of fairmfu flops --format json (a path with --set)"
+    ),
     "megatron_arguments": FactName("json", "", "the arguments header of Megatron-DeepSpeed"),
     "torchtitan_arguments": FactName("json", "", "ModelArgs as Torchtitan prints them"),
     "vocab_size": FactName("int", "tokens", "unpadded vocabulary"),
@@ -517,6 +523,12 @@ FACT_NAMES: Final[dict[str, FactName]] = {
     ),
     "attended_pairs": FactName("float", "pairs/token", "attended pairs per token, if known"),
     "packed": FactName("bool", "", "samples fill the sequence length: no padding"),
+    "tokens_per_step": FactName(
+        "float", "tokens", "mean per optimizer step over all ranks, without padding"
+    ),
+    "sequences_per_sample": FactName(
+        "int", "sequences", "sequences in one sample of a batch; 2 for preference pairs"
+    ),
     "micro_batch_size": FactName("int", "sequences", "per data-parallel rank and micro-step"),
     "global_batch_size": FactName("int", "sequences", "per optimizer step over all ranks"),
     "gradient_accumulation": FactName("int", "micro-steps", "per optimizer step"),
@@ -636,6 +648,7 @@ FACT_BOUNDS: Final[Mapping[str, Bounds]] = {
     "accelerators": Bounds(1, 1e7),
     "ranks": Bounds(1, 1e7),
     "FLOP/s": Bounds(1e9, 1e18),
+    "FLOP/token": Bounds(1e3, 1e16),
     "tokens": Bounds(1, 1e9),
     "pairs/token": Bounds(1, 1e9),
     "sequences": Bounds(1, 1e12),
@@ -647,6 +660,8 @@ FACT_BOUNDS: Final[Mapping[str, Bounds]] = {
     "zero_stage": Bounds(0, 3),
     "mtp_modules": Bounds(0, 1000),
     "sample_length_deviation": Bounds(0, 1e9),
+    "tokens_per_step": Bounds(1, 1e12),
+    "sequences_per_sample": Bounds(1, 1e6),
     "replica_group": Bounds(0, 1e7),
     "started_year": Bounds(1970, 9999),
 }

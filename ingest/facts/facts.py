@@ -20,6 +20,7 @@ from typing import Any, Final
 import numpy as np
 import polars as pl
 
+from ..core.operator_list import operator_list, operator_list_text
 from ..core.schema import FACT_NAMES, FactName, as_choice, fact_problem
 from ..core.toml_reader import parse_toml
 from ..decode.text_cleaning import to_valid_utf8
@@ -31,6 +32,7 @@ from .messages import (
     IMPOSSIBLE_FACT,
     INVALID_FACTS_FILE,
     INVALID_JSON,
+    INVALID_OPERATORS,
     JSON_FILE_MISSING,
     JSON_FILE_TOO_LARGE,
     NO_ASSIGNMENT,
@@ -271,11 +273,24 @@ def make_fact(name: str, text: str, origin: str, folder: Path, where: str) -> Fa
     """
     definition = _known(name, where)
     if definition.kind == "json" and not text.startswith("{"):
-        text = _json_file(folder / text, where)
+        text = _json_file(folder / text, where, of_model=name != "operators")
     text = as_choice(definition, text)
     _check(name, definition, text, where)
+    if name == "operators":
+        text, origin = _operators(text, origin, where)
     value = to_valid_utf8(_canonical(definition, text))
     return {"name": name, "value": value, "origin": to_valid_utf8(origin), "line": None}
+
+
+def _operators(text: str, origin: str, where: str) -> tuple[str, str]:
+    """Return an operator list, and its origin with the programs that counted it."""
+    try:
+        counted_by = operator_list(text).counted_by
+    except ValueError as error:
+        raise INVALID_OPERATORS(context=where, why=error) from error
+    if counted_by:
+        origin += f"{',' if ':' in origin else ':'} counted by {counted_by}"
+    return operator_list_text(text), origin
 
 
 def _known(name: str, where: str) -> FactName:
@@ -319,10 +334,13 @@ def read_model_config(path: Path) -> dict[str, Any]:
     return _json_values(path, "MODEL")
 
 
-def _json_file(path: Path, where: str) -> str:
-    """Return a model's config.json as text; any other file is refused."""
+def _json_file(path: Path, where: str, *, of_model: bool) -> str:
+    """Return a JSON file as text.
+
+    of_model: any file but a model's config.json is refused
+    """
     values = _json_values(path, where)
-    if "model_type" not in values:
+    if of_model and "model_type" not in values:
         raise NO_MODEL_CONFIG(context=where, path=path)
     return json.dumps(values)
 

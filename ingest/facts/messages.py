@@ -37,6 +37,13 @@ NO_MODEL_CONFIG: Final = ErrorKind(
     "The fact model_config names another JSON file.",
     FactError,
 )
+INVALID_OPERATORS: Final = ErrorKind(
+    "invalid-operators",
+    "{context}: operators is no operator list: {why}.",
+    "The fact operators is not the JSON of an operator list.",
+    FactError,
+    fix="give the output of fairmfu flops MODEL --seq-len N --format json",
+)
 JSON_FILE_MISSING: Final = ErrorKind(
     "json-file-missing",
     "{context}: {path} {why}.",

@@ -17,12 +17,14 @@ All SQL that writes is here.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import duckdb
 import polars as pl
 
+from ..core.errors import StoreError
 from ..core.schema import (
     LATER_COLUMNS,
     READING_CHANGES,
@@ -33,7 +35,17 @@ from ..core.schema import (
 )
 from .changeset import BESIDE_TABLE, GIVEN_TABLE, ID_SUFFIX, REMOVED_TABLE, FileMark, Tables
 from .local_backend import StoreBackend
-from .parquet_parts import PART_SCHEMA, PARTS_FOLDER, STAGED_TIER, ParquetPart, parts_frame
+from .messages import UNTRUSTED_CATALOGUE
+from .parquet_parts import (
+    PART_SCHEMA,
+    STAGED_TIER,
+    ForeignPartError,
+    ParquetPart,
+    foreign_path_reason,
+    part_of_row,
+    parts_frame,
+)
+from .part_paths import PARTS_FOLDER, is_part_path
 
 CATALOGUE_TABLES: Final = ("sources", "runs", "facts")
 PARTS_ONLY_TABLES: Final = {"steps": "run_id", "events": "run_id", "unread": "sha256"}
@@ -118,7 +130,15 @@ Connection: TypeAlias = duckdb.DuckDBPyConnection
 def create_tables(connection: Connection) -> None:
     """Create the empty tables of a new catalogue."""
     connection.execute("create schema held")
-    schemas: dict[str, Mapping[str, Any]] = {
+    for table, schema in table_schemas().items():
+        columns = ", ".join(f'"{name}" {_sql_type(dtype)}' for name, dtype in schema.items())
+        connection.execute(f"create table held.{table} ({columns})")
+    connection.execute("insert into held.about values ($v, 0)", {"v": SCHEMA_VERSION})
+
+
+def table_schemas() -> dict[str, Mapping[str, Any]]:
+    """Return the columns of each table of a catalogue."""
+    return {
         "sources": frame_schema("sources") | BATCH_COLUMN,
         "runs": frame_schema("runs") | BATCH_COLUMN | {"touched": pl.Int64()},
         "facts": frame_schema("facts"),
@@ -128,10 +148,6 @@ def create_tables(connection: Connection) -> None:
         "scored": {"run_id": pl.String(), "as_of": pl.Int64()},
         "about": {"schema_version": pl.String(), "batch": pl.Int64()},
     }
-    for table, schema in schemas.items():
-        columns = ", ".join(f'"{name}" {_sql_type(dtype)}' for name, dtype in schema.items())
-        connection.execute(f"create table held.{table} ({columns})")
-    connection.execute("insert into held.about values ($v, 0)", {"v": SCHEMA_VERSION})
 
 
 class OutdatedSource(NamedTuple):
@@ -177,8 +193,119 @@ def add_later_columns(connection: Connection) -> None:
 
 def last_batch(connection: Connection) -> int:
     """Return the number of the last batch in the catalogue, 0 for a new catalogue."""
-    ((batch,),) = connection.sql("select batch from held.about").fetchall()
-    return int(batch)
+    rows = connection.sql("select batch from held.about limit 2").fetchall()
+    if len(rows) != 1 or rows[0][0] is None or rows[0][0] < 0:
+        raise untrusted(connection, "the number of its last batch is missing")
+    return int(rows[0][0])
+
+
+# -- trust ---------------------------------------------------------------------------------
+
+_OTHER_OBJECTS_SQL: Final = """
+    select 'schema', schema_name from system.main.duckdb_schemas()
+        where database_name = $database and schema_name not in ('held', 'main')
+    union all select 'view', view_name from system.main.duckdb_views()
+        where database_name = $database
+    union all select 'macro', function_name from system.main.duckdb_functions()
+        where database_name = $database
+    union all select 'type', type_name from system.main.duckdb_types()
+        where database_name = $database and not internal
+    union all select 'sequence', sequence_name from system.main.duckdb_sequences()
+        where database_name = $database
+    union all select 'index', index_name from system.main.duckdb_indexes()
+        where database_name = $database
+    union all select 'trigger', trigger_name from system.main.duckdb_triggers()
+        where database_name = $database
+    limit 1
+"""
+"""Objects that no catalogue has; a macro in a catalogue replaces DuckDB's own function."""
+_TABLES_SQL: Final = """
+    select schema_name, table_name, sql from system.main.duckdb_tables()
+        where database_name = $database
+"""
+_COLUMNS_SQL: Final = """
+    select table_name, column_name, data_type from system.main.duckdb_columns()
+        where database_name = $database order by table_name, column_index
+"""
+
+
+def check_kinds(connection: Connection, database: str) -> None:
+    """Raise StoreError if an attached catalogue has more than base tables.
+
+    Call it before `use`: after that, the catalogue's own macros answer for DuckDB's functions.
+    """
+    found = connection.execute(_OTHER_OBJECTS_SQL, {"database": database}).fetchone()
+    if found is not None:
+        kind, name = found
+        raise untrusted(connection, f"it has the {kind} {name!a}", database)
+
+
+def schema_version(connection: Connection, database: str) -> str:
+    """Return the schema version of a catalogue. Raises StoreError if missing."""
+    rows: list[tuple[Any]] = []
+    with suppress(duckdb.CatalogException, duckdb.BinderException):  # no such table or column
+        sql = f"select schema_version from {database}.held.about limit 2"  # noqa: S608 - a constant
+        rows = connection.execute(sql).fetchall()
+    if len(rows) != 1 or not isinstance(rows[0][0], str):
+        raise untrusted(connection, "the version of its schema is missing", database)
+    return rows[0][0]
+
+
+def check_tables(connection: Connection, database: str) -> None:
+    """Raise StoreError unless a catalogue has the tables of `create_tables`."""
+    params = {"database": database}
+    columns: dict[str, dict[str, str]] = {}
+    for table, name, dtype in connection.execute(_COLUMNS_SQL, params).fetchall():
+        columns.setdefault(table, {})[name] = dtype
+    definitions = {
+        (schema, table): sql
+        for schema, table, sql in connection.execute(_TABLES_SQL, params).fetchall()
+    }
+    wanted = table_schemas()
+    if other := definitions.keys() - {("held", table) for table in wanted}:
+        schema, table = min(other)
+        raise untrusted(connection, f"it has the table {f'{schema}.{table}'!a}", database)
+    for table, schema in wanted.items():
+        if ("held", table) not in definitions:
+            raise untrusted(connection, f"it has no table {table}", database)
+        if not _is_plain_table(table, schema, columns[table], definitions["held", table]):
+            why = f"the table {table} has other columns, a default or a rule"
+            raise untrusted(connection, why, database)
+
+
+def _is_plain_table(
+    table: str, schema: Mapping[str, Any], columns: Mapping[str, str], definition: str
+) -> bool:
+    """Return whether a table is made of the columns of `schema` alone.
+
+    Later columns may be missing. DuckDB writes defaults, generated columns, keys and checks into
+    the definition, which must be the bare list of names and types.
+    """
+    types = {name: _sql_type(dtype) for name, dtype in schema.items()}
+    bare = ", ".join(f"{name} {dtype}" for name, dtype in columns.items())
+    return (
+        all(
+            _plain_type(types.get(name, "")) == _plain_type(dtype)
+            for name, dtype in columns.items()
+        )
+        and types.keys() - columns.keys() <= {*LATER_COLUMNS.get(table, ())}
+        and definition.replace('"', "") == f"CREATE TABLE held.{table}({bare});".replace('"', "")
+    )
+
+
+def _plain_type(sql_type: str) -> str:
+    """Return an SQL type in upper case, without quotes and spaces after commas."""
+    return sql_type.upper().replace('"', "").replace(", ", ",")
+
+
+def untrusted(connection: Connection, why: str, database: str | None = None) -> StoreError:
+    """Return the error for a catalogue that fairmfu did not write."""
+    ((path,),) = connection.execute(
+        "select any_value(path) from system.main.duckdb_databases() "
+        "where database_name = coalesce($database, current_database())",
+        {"database": database},
+    ).fetchall()
+    return UNTRUSTED_CATALOGUE(path=path, why=why)
 
 
 # -- what a batch changes ------------------------------------------------------------------
@@ -353,18 +480,31 @@ def _in_order(frame: pl.DataFrame, table: str) -> pl.DataFrame:
 
 
 def live_parts(connection: Connection, tables: Collection[str] = ()) -> list[ParquetPart]:
-    """Return the live parts of these tables, or of all, oldest rows first."""
+    """Return the live parts of these tables, or of all, oldest rows first.
+
+    Raises StoreError if a row is of no part that fairmfu writes.
+    """
     columns = ", ".join(PART_SCHEMA)
     rows = connection.sql(
         f"select {columns} from held.parts order by table_name, first_batch, path"  # noqa: S608 - constants
     )
-    every = [ParquetPart(*row) for row in rows.fetchall()]
+    try:
+        every = [part_of_row(row) for row in rows.fetchall()]
+    except ForeignPartError as error:
+        raise untrusted(connection, str(error)) from error
     return [part for part in every if not tables or part.table_name in tables]
 
 
 def dead_parts(connection: Connection) -> dict[str, datetime]:
-    """Return the paths of dead parts, with the time of their replacement (UTC)."""
-    return dict(connection.sql("select path, since from held.dead").fetchall())
+    """Return the paths of dead parts, with the time of their replacement (UTC).
+
+    Raises StoreError if a path is of no part that fairmfu writes.
+    """
+    rows = connection.sql("select path, since from held.dead").fetchall()
+    for path, since in rows:
+        if not is_part_path(path) or since is None:
+            raise untrusted(connection, foreign_path_reason(path))
+    return dict(rows)
 
 
 def runs_scored_after(connection: Connection, state: int) -> list[str]:
@@ -504,7 +644,7 @@ def _rows(shelf: StoreBackend, parts: Iterable[ParquetPart]) -> str:
 
 
 def _file(shelf: StoreBackend, part: ParquetPart) -> str:
-    return sql_literal(shelf.at(part.path))
+    return sql_literal(shelf.readable(part.path))
 
 
 def sql_literal(text: str) -> str:

@@ -17,7 +17,8 @@ import polars as pl
 from .catalogue import METRICS_TABLE
 from .changeset import BESIDE_TABLE, GIVEN_TABLE
 from .local_backend import StoreBackend
-from .parquet_parts import ParquetPart, read_rows_with_batch
+from .parquet_parts import ParquetPart, damaged_part_error
+from .part_checks import read_checked_rows
 
 MERGE_FAN_IN: Final = 16
 """Number of parts of one tier that become one part."""
@@ -71,9 +72,7 @@ def merge_live_rows(
     Raises StoreError with the path of a damaged part.
     """
     table = parts[0].table_name
-    frame = pl.concat(
-        [read_rows_with_batch(backend, part) for part in parts], how="diagonal_relaxed"
-    )
+    frame = concat_rows(backend, parts)
     if table in RUN_TABLES:
         frame = frame.join(
             live_keys["runs"], on=["run_id", "batch"], how="semi", maintain_order="left"
@@ -84,6 +83,19 @@ def merge_live_rows(
     elif table in LATEST_ONLY_KEYS:
         frame = latest_rows(frame, LATEST_ONLY_KEYS[table])
     return frame.sort("batch", maintain_order=True)
+
+
+def concat_rows(backend: StoreBackend, parts: Sequence[ParquetPart]) -> pl.DataFrame:
+    """Return the rows of parts of one table, after `part_checks.check_part` of each.
+
+    Raises StoreError with the path of a damaged part, or if the columns of the parts differ in
+    type.
+    """
+    frames = [read_checked_rows(backend, part) for part in parts]
+    try:
+        return pl.concat(frames, how="diagonal_relaxed")
+    except pl.exceptions.PolarsError as error:
+        raise damaged_part_error(backend, parts[-1].path) from error
 
 
 def latest_rows(frame: pl.DataFrame, key_columns: Sequence[str]) -> pl.DataFrame:

@@ -9,7 +9,7 @@ from typing import Final
 import polars as pl
 
 from ..core.errors import StoreError
-from . import parquet_parts, staged_parts
+from . import parquet_parts, part_paths, staged_parts
 from .local_backend import StoreBackend, sha256_of_file
 from .store import CATALOGUE_NAME, Store
 
@@ -45,12 +45,10 @@ def examine_store(store: Store) -> list[Finding]:
     try:
         held = store.held()
     except StoreError as error:
-        if not store.shelf.listed(parquet_parts.PARTS_FOLDER):
+        if not store.shelf.listed(part_paths.PARTS_FOLDER):
             raise
-        what, _, advice = str(error).partition(". ")
-        return [
-            _harm(what, advice.removesuffix(".") if "fairmfu rebuild" in advice else REBUILD_HINT)
-        ]
+        what, advice = _said(error)
+        return [_harm(what, advice if "fairmfu rebuild" in advice else REBUILD_HINT)]
     findings = [*_parts(store.shelf, held.live), *_astray(store, held.dead)]
     if store.behind():
         what = f"{store.path}: the last batch is stored and not listed: its writer was killed"
@@ -77,6 +75,9 @@ def _parts(shelf: StoreBackend, live: list[parquet_parts.ParquetPart]) -> Iterat
                 is_same = sha256_of_file(file) == part.sha256
         except FileNotFoundError:
             yield _harm(f"{path}: the part is gone, with {part.rows:,} rows", again)
+            continue
+        except StoreError as error:
+            yield _harm(*_said(error))
             continue
         if not is_same:
             what = f"{path}: the part differs from what was written ({part.rows:,} rows; checksum)"
@@ -120,6 +121,13 @@ def _against_parts(store: Store) -> Iterator[Finding]:
         if not stored.equals(replayed):
             what = f"{store.path}: the catalogue's {table} differ from those of the parts"
             yield _harm(f"{what} ({stored.height:,} and {replayed.height:,} rows)", REBUILD_HINT)
+
+
+def _said(error: StoreError) -> tuple[str, str]:
+    """Return the words of an error, and its remedy, without their full stops."""
+    what, _, remedy = str(error).partition(". Fix: ")
+    remedy = (remedy or REBUILD_HINT).removesuffix(".")
+    return what, remedy[:1].upper() + remedy[1:]
 
 
 def _harm(what: str, todo: str) -> Finding:

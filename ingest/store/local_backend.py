@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import hashlib
 import os
+import stat
 from contextlib import suppress
 from pathlib import Path
-from typing import IO, Any, Final
+from typing import IO, Any
 
-WRITING_SUFFIX: Final = ".writing"
-"""Suffix of an incomplete file."""
+from .messages import LINKED_PART
+from .part_paths import WRITING_SUFFIX, check_part_path
 
 
 class BatchConflictError(Exception):
@@ -50,30 +51,63 @@ class StoreBackend:
     def prepare_reads(self, folder: str) -> None:
         """Prepare a folder for reads by DuckDB; nothing to do for local files."""
 
+    def readable(self, path: str) -> str:
+        """Return the absolute path of a part that may be read.
+
+        Raises StoreError if the path is not that of a part, or leads out of the store.
+        """
+        place = self._place(path)
+        with suppress(FileNotFoundError):
+            mode = place.lstat().st_mode
+            if not stat.S_ISREG(mode):
+                what = "a link" if stat.S_ISLNK(mode) else "this kind of file"
+                raise LINKED_PART(path=place.absolute(), what=what)
+        return str(place.absolute())
+
+    def _place(self, path: str) -> Path:
+        """Return the place of a part whose real folder is that of its table.
+
+        Raises StoreError otherwise.
+        """
+        place = self.home / check_part_path(path)
+        folder = os.path.realpath(place.parent)
+        if folder != str(Path(os.path.realpath(self.home), path).parent):
+            raise LINKED_PART(path=place.parent.absolute(), what="a linked folder")
+        return place
+
     def open(self, path: str) -> IO[bytes]:
-        """Open a file for reading. Raises OSError."""
-        return (self.home / path).open("rb")
+        """Open a part for reading. Raises OSError, StoreError as `readable`."""
+        return Path(self.readable(path)).open("rb")
 
     def size(self, path: str) -> int | None:
         """Return the size of a file [bytes], None if missing."""
         with suppress(FileNotFoundError, NotADirectoryError):
-            return (self.home / path).stat().st_size
+            return self._place(path).lstat().st_size
         return None
 
     def listed(self, folder: str) -> list[str]:
-        """Return the paths of all files under a folder, recursively and sorted."""
+        """Return the paths of all files under a folder, recursively and sorted.
+
+        Raises StoreError if the folder is a link.
+        """
+        for place in (self.home / folder, *(self.home / folder).parents):
+            if place == self.home:
+                break
+            if place.is_symlink():
+                raise LINKED_PART(path=place.absolute(), what="a linked folder")
         found = (path for path in (self.home / folder).rglob("*") if path.is_file())
         return sorted(path.relative_to(self.home).as_posix() for path in found)
 
     def modified_at(self, path: str) -> float | None:
         """Return the modification time of a file [s since 1970], None if missing."""
         with suppress(FileNotFoundError):
-            return (self.home / path).stat().st_mtime
+            return self._place(path).lstat().st_mtime
         return None
 
     def aside(self, path: str) -> Path:
         """Return the path to write a file to before `put`; make its folder."""
-        aside = (self.home / path).with_suffix(WRITING_SUFFIX)
+        aside = self._place(path).with_suffix(WRITING_SUFFIX)
+        aside.unlink(missing_ok=True)  # a link here would be written through
         if not aside.parent.exists():
             aside.parent.mkdir(parents=True, exist_ok=True)
             sync_to_disk(aside.parent.parent)
@@ -85,7 +119,7 @@ class StoreBackend:
         exclusive: raise BatchConflictError if the path exists; unused here because of the store's
         lock.
         """
-        target = self.home / path
+        target = self._place(path)
         staging_path.rename(target)
         sync_to_disk(target.parent)
 
@@ -95,7 +129,7 @@ class StoreBackend:
 
     def delete(self, path: str) -> None:
         """Delete a file, if present."""
-        (self.home / path).unlink(missing_ok=True)
+        self._place(path).unlink(missing_ok=True)
 
 
 def sha256_of_file(file: IO[bytes]) -> str:

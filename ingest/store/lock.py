@@ -5,6 +5,7 @@ The lock file names its holder for the message to a waiting writer. Readers take
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import os
@@ -50,9 +51,13 @@ def hold_lock(
 
 
 def _opened(path: Path, option: str) -> IO[str]:
+    flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
     try:
-        return path.open("a+", encoding="utf-8")
+        return os.fdopen(os.open(path, flags, 0o666), "a+", encoding="utf-8")
     except OSError as error:
+        if error.errno == errno.ELOOP:
+            why, todo = f"{path.name} is a link, so it is not written", "delete the link"
+            raise NOT_WRITABLE(folder=path.parent, why=why, remedy=todo) from error
         why, todo = explain_write_error(error, option)
         raise NOT_WRITABLE(folder=path.parent, why=why, remedy=todo) from error
 

@@ -44,6 +44,35 @@ PART_OF_OTHER_SCHEMA: Final = ErrorKind(
     fix="use the version of fairmfu that wrote it",
 )
 
+UNTRUSTED_CATALOGUE: Final = ErrorKind(
+    "untrusted-catalogue",
+    "{path}: fairmfu did not write this catalogue: {why}. It is not used.",
+    "A catalogue has a view, a macro or a path that fairmfu never writes.",
+    StoreError,
+    fix="rebuild it from the parts with: fairmfu rebuild",
+)
+UNTRUSTED_RECORD: Final = ErrorKind(
+    "untrusted-record",
+    "{path}: fairmfu did not write this record: {why}. It is not used.",
+    "The record of a batch lists a path that fairmfu never writes.",
+    StoreError,
+    fix="restore the record from a backup, or ingest the logs again into a new --store",
+)
+FOREIGN_PATH: Final = ErrorKind(
+    "foreign-path",
+    "{path}: fairmfu gives this name to no file of a store. The file is left alone.",
+    "A path that fairmfu never writes is about to be read, written or deleted.",
+    StoreError,
+    fix="rebuild the catalogue with: fairmfu rebuild",
+)
+LINKED_PART: Final = ErrorKind(
+    "linked-part",
+    "{path}: {what} has no place in a store. It is left alone.",
+    "A file or folder of a store is a link, or no regular file.",
+    StoreError,
+    fix="delete it or put the file itself there, then see: fairmfu doctor",
+)
+
 # -- reading -------------------------------------------------------------------------------------
 
 PART_DENIED: Final = ErrorKind(

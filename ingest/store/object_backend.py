@@ -19,6 +19,7 @@ from typing import IO, Any, Final
 from ..core.paths import URL_SEPARATOR, open_filesystem, translated_store_errors
 from .local_backend import BatchConflictError, StoreBackend
 from .messages import UNSAFE_PROTOCOL
+from .part_paths import check_part_path
 
 CACHE_VARIABLE: Final = "FAIRMFU_CACHE"
 """Environment variable for the folder of local catalogues; default: the user's cache folder."""
@@ -88,15 +89,19 @@ class ObjectBackend(StoreBackend):
         with translated_store_errors(self.at(folder)), suppress(FileNotFoundError):
             self.duckdb_filesystem.ls(self.at(folder))
 
+    def readable(self, path: str) -> str:
+        """Return the address of a part. Raises StoreError for any other path."""
+        return self.at(check_part_path(path))
+
     def open(self, path: str) -> IO[bytes]:
-        """Return the whole object, for reading. Raises OSError."""
+        """Return the whole object, for reading. Raises OSError, StoreError as `readable`."""
         with translated_store_errors(self.at(path)):
-            return io.BytesIO(self.files.cat_file(self.at(path)))
+            return io.BytesIO(self.files.cat_file(self.readable(path)))
 
     def size(self, path: str) -> int | None:
         """Return the size of an object [bytes], None if missing."""
         with translated_store_errors(self.at(path)), suppress(FileNotFoundError):
-            return int(self.files.info(self.at(path))["size"])
+            return int(self.files.info(self.readable(path))["size"])
         return None
 
     def listed(self, folder: str) -> list[str]:
@@ -108,7 +113,7 @@ class ObjectBackend(StoreBackend):
     def modified_at(self, path: str) -> float | None:
         """Return the modification time of an object [s since 1970], None if missing."""
         with translated_store_errors(self.at(path)), suppress(FileNotFoundError):
-            return float(self.files.modified(self.at(path)).timestamp())
+            return float(self.files.modified(self.readable(path)).timestamp())
         return None
 
     def aside(self, path: str) -> Path:
@@ -127,7 +132,7 @@ class ObjectBackend(StoreBackend):
             with translated_store_errors(self.at(path)):
                 try:
                     mode = "create" if exclusive else "overwrite"
-                    self.files.put_file(str(staging_path), self.at(path), mode=mode)
+                    self.files.put_file(str(staging_path), self.readable(path), mode=mode)
                 except FileExistsError:
                     taken = True
             if taken and not self._is(staging_path, path):  # equal: our own, its answer was lost
@@ -143,7 +148,7 @@ class ObjectBackend(StoreBackend):
     def delete(self, path: str) -> None:
         """Delete an object, if present."""
         with translated_store_errors(self.at(path)), suppress(FileNotFoundError):
-            self.files.rm_file(self.at(path))
+            self.files.rm_file(self.readable(path))
 
     def named(self, path: str) -> str:
         """Return a unique path: two writers may be writing the same batch."""

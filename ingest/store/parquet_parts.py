@@ -16,13 +16,12 @@ the current rows follow from these numbers alone, in any order of the files.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import polars as pl
 from polars.io.plugins import register_io_source
@@ -31,10 +30,9 @@ from ..core.errors import StoreError
 from ..core.schema import SCHEMA_VERSION
 from ..core.spill import CHUNK_ROWS, StreamedRows, TableRows, collect_rows
 from .local_backend import StoreBackend, sha256_of_file, sync_to_disk
-from .messages import DAMAGED_PART, PART_DENIED, PART_OF_OTHER_SCHEMA
+from .messages import DAMAGED_PART, PART_DENIED, PART_OF_OTHER_SCHEMA, UNTRUSTED_RECORD
+from .part_paths import PARTS_FOLDER, RECORD_TABLE, STAGED_FILE_PATH, is_part_path, part_path
 
-PARTS_FOLDER: Final = "parts"
-RECORD_TABLE: Final = "batch"
 METADATA_PREFIX: Final = "fairmfu."
 ROW_GROUP_ROWS: Final = 65_536
 ROW_GROUP_TEXT_BYTES: Final = 4 * 1024 * 1024
@@ -46,11 +44,6 @@ More than half of MAX_MERGE_ROWS (ingest.store.compaction), so full parts are ne
 
 STAGED_TIER: Final = -1
 """Tier of staged parts. Their rows have no `batch` column; the number of the part applies."""
-STAGED_FILE_PATH: Final = re.compile(
-    r".*/[0-9a-f]{8}-(?:[0-9a-f]{16}\.writing|[0-9a-f]{32}\.parquet)"
-)
-"""Paths of files written before their batch (ingest.store.staged_parts)."""
-
 PART_SCHEMA: Final = pl.Schema(
     {
         "table_name": pl.String,
@@ -108,7 +101,7 @@ def write_parts(
     )
     written = []
     for part_index, some in enumerate(split_rows(marked, MAX_PART_ROWS)):
-        path = backend.named(_path(table, batch, part_index))
+        path = backend.named(part_path(table, batch, part_index))
         size, sha256 = _write(backend, path, some, {"table": table, "batch": str(batch)})
         written.append(
             ParquetPart(
@@ -152,7 +145,7 @@ def write_part(
     """Write rows of one table as a part; rows without a `batch` column get this batch."""
     if "batch" not in frame.columns:
         frame = frame.with_columns(batch=pl.lit(batch, pl.Int64))
-    path = backend.named(_path(table, batch))
+    path = backend.named(part_path(table, batch))
     size, sha256 = _write(backend, path, frame, {"table": table, "batch": str(batch)})
     first, last = frame["batch"].min(), frame["batch"].max()
     assert isinstance(first, int)  # noqa: S101 - a part has rows
@@ -195,7 +188,33 @@ def read_record(backend: StoreBackend, batch: int) -> BatchRecord | None:
     if there != dict(PART_SCHEMA) or "full" not in marks:
         raise damaged_part_error(backend, path)
     rows = frame.select(PART_SCHEMA.names()).iter_rows()
-    return BatchRecord(batch, tuple(ParquetPart(*row) for row in rows), marks["full"] == "True")
+    try:
+        parts = tuple(part_of_row(row) for row in rows)
+    except ForeignPartError as error:
+        raise UNTRUSTED_RECORD(path=backend.at(path), why=error) from error
+    return BatchRecord(batch, parts, marks["full"] == "True")
+
+
+class ForeignPartError(Exception):
+    """A list of parts has a row that fairmfu never writes; the message says why."""
+
+
+def part_of_row(row: Sequence[Any]) -> ParquetPart:
+    """Return the part of a row by PART_SCHEMA.
+
+    Raises ForeignPartError if fairmfu never writes such a row.
+    """
+    part = ParquetPart(*row)
+    if not is_part_path(part.path, part.table_name) or not part.path.endswith(".parquet"):
+        raise ForeignPartError(foreign_path_reason(part.path))
+    if None in row:
+        raise ForeignPartError(f"an entry of {part.path} is missing")
+    return part
+
+
+def foreign_path_reason(path: object) -> str:
+    """Return the clause about a path in a list that fairmfu gives to no part."""
+    return f"it lists {path!a}, which is no name of a part"
 
 
 def read_records(backend: StoreBackend, last_batch: int | None = None) -> Iterator[BatchRecord]:
@@ -223,33 +242,20 @@ def has_record_gap(batch_numbers: Iterable[int], batch: int) -> bool:
 
 def recorded_batches(backend: StoreBackend) -> list[int]:
     """Return the numbers of all batches with a record, in order."""
-    names = (path.rpartition("/")[2] for path in backend.listed(f"{PARTS_FOLDER}/{RECORD_TABLE}"))
+    listed = backend.listed(f"{PARTS_FOLDER}/{RECORD_TABLE}")
+    names = (path.rpartition("/")[2] for path in listed if is_part_path(path, RECORD_TABLE))
     stems = (name.removesuffix(".parquet") for name in names if name.endswith(".parquet"))
     return sorted(int(stem) for stem in stems if stem.isdigit())
 
 
 def record_path(batch: int) -> str:
     """Return the path of a batch's record, relative to the store."""
-    return _path(RECORD_TABLE, batch)
+    return part_path(RECORD_TABLE, batch)
 
 
 def record_paths_before(backend: StoreBackend, batch: int) -> list[str]:
     """Return the paths of all records before a batch, relative to the store."""
     return [record_path(number) for number in recorded_batches(backend) if number < batch]
-
-
-def check_part(backend: StoreBackend, part: ParquetPart) -> None:
-    """Raise StoreError if a part is gone, changed, or of another schema."""
-    try:
-        with backend.open(part.path) as file:
-            marks = pl.read_parquet_metadata(file)
-            file.seek(0)
-            is_same = sha256_of_file(file) == part.sha256
-    except (OSError, pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
-        raise damaged_part_error(backend, part.path, error) from error
-    _ours(backend, part.path, marks)
-    if not is_same:
-        raise damaged_part_error(backend, part.path)
 
 
 def read_rows_with_batch(
@@ -290,7 +296,7 @@ def _read(shelf: StoreBackend, path: str) -> tuple[dict[str, str], pl.DataFrame]
         raise
     except (OSError, pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
         raise damaged_part_error(shelf, path, error) from error
-    return _ours(shelf, path, marks), rows
+    return check_schema_version(shelf, path, marks), rows
 
 
 def damaged_part_error(
@@ -311,8 +317,12 @@ def has_any_batch(backend: StoreBackend) -> bool:
 
 
 def find_stray_files(backend: StoreBackend, known_paths: Collection[str]) -> list[str]:
-    """Return the files in the parts folder outside `known_paths`."""
-    return [path for path in backend.listed(PARTS_FOLDER) if path not in known_paths]
+    """Return the parts outside `known_paths`; other files there are not ours."""
+    return [
+        path
+        for path in backend.listed(PARTS_FOLDER)
+        if path not in known_paths and is_part_path(path)
+    ]
 
 
 def write_parquet(
@@ -355,12 +365,9 @@ def _gathered(frames: Iterable[pl.DataFrame], rows: int) -> Iterator[pl.DataFram
         yield pl.concat(pending)
 
 
-def _path(table: str, batch: int, part_index: int = 0) -> str:
-    """Return the path of a part; part_index: among the batch's parts of the table."""
-    return f"{PARTS_FOLDER}/{table}/{batch:08d}{f'_{part_index:04d}' if part_index else ''}.parquet"
-
-
-def _ours(shelf: StoreBackend, path: str, marks: Mapping[str, str]) -> dict[str, str]:
+def check_schema_version(
+    shelf: StoreBackend, path: str, marks: Mapping[str, str]
+) -> dict[str, str]:
     """Return the metadata of a part. Raises StoreError on another schema."""
     schema = marks.get(f"{METADATA_PREFIX}schema")
     if schema != SCHEMA_VERSION:

@@ -19,15 +19,14 @@ from ..core.spill import ChainedRows, SlicedRows, StreamedRows, TableRows, chain
 from .local_backend import StoreBackend
 from .messages import STAGED_PART_LOST
 from .parquet_parts import (
-    PARTS_FOLDER,
     ROW_GROUP_ROWS,
-    STAGED_FILE_PATH,
     STAGED_TIER,
     ParquetPart,
     damaged_part_error,
     split_rows,
     write_parquet,
 )
+from .part_paths import PARTS_FOLDER, STAGED_FILE_PATH
 
 MAX_STAGED_ROWS: Final = 2**18
 """Row limit of one staged part: a batch that needs only some of the rows reads the whole part."""

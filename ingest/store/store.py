@@ -23,6 +23,7 @@ import os
 import random
 import re
 import shutil
+import stat
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -37,10 +38,10 @@ import polars as pl
 from ..core.errors import StoreError, explain_write_error
 from ..core.schema import SCHEMA_VERSION, TABLES, frame_schema
 from ..core.spill import LogTables, Spool
-from . import catalogue, compaction, lock, parquet_parts
+from . import catalogue, compaction, lock, parquet_parts, part_paths
 from .catalogue import FILE_MARK_SCHEMA, Connection, OutdatedSource
 from .changeset import FileMark, FileRemark, KnownFile, Tables
-from .local_backend import WRITING_SUFFIX, BatchConflictError, StoreBackend, sync_to_disk
+from .local_backend import BatchConflictError, StoreBackend, sync_to_disk
 from .messages import (
     CATALOGUE_LOST,
     NO_SELECT,
@@ -55,16 +56,20 @@ from .messages import (
     UNREADABLE_PARTS,
     UNREADABLE_STORE,
     UNSUPPORTED_TYPE,
+    UNTRUSTED_CATALOGUE,
     WRITE_CONFLICTS,
     WRITE_FAILED,
 )
 from .parquet_parts import ParquetPart
+from .part_paths import WRITING_SUFFIX
 from .run_quirks import with_quirks
 from .transactions import BatchScope, StoreWriter, live_paths, replay_parts
 
 __all__ = ["FileMark", "FileRemark", "KnownFile", "Store", "Tables"]
 
 CATALOGUE_NAME: Final = "catalogue.duckdb"
+JOURNAL_SUFFIXES: Final = ("", ".wal", ".wal.checkpoint", ".wal.recovery")
+"""Suffixes of the files that DuckDB uses for one database."""
 TABLE_ORDER: Final = {
     "sources": "path",
     "runs": "name, launch, run_id",
@@ -145,6 +150,7 @@ class Store:
         self.says = notify
         self._idle: list[Connection] = []
         self._idle_writers: list[Connection] = []
+        self._checked: tuple[int, ...] | None = None
         self._added: tuple[SourcesState, SourcesState] | None = None
         self._met_at = -math.inf
 
@@ -162,7 +168,7 @@ class Store:
 
     def spool(self) -> Spool:
         """Return a spool for rows to be added; many rows go to the store's own disk."""
-        return Spool(self.home / parquet_parts.PARTS_FOLDER)
+        return Spool(self.home / part_paths.PARTS_FOLDER)
 
     def add(
         self,
@@ -435,7 +441,7 @@ class Store:
     def stray_files(self) -> list[str]:
         """Return unneeded files: merged parts, and leftovers of killed writers."""
         with self._connected() as con:
-            known, number = live_paths(con), catalogue.last_batch(con) + 1
+            known, number = live_paths(self.shelf, con), catalogue.last_batch(con) + 1
         pending = parquet_parts.read_record(self.shelf, number)
         known |= {part.path for part in pending.parts} if pending else set()
         return parquet_parts.find_stray_files(
@@ -455,6 +461,10 @@ class Store:
     @property
     def _catalogue(self) -> Path:
         return self.home / CATALOGUE_NAME
+
+    @property
+    def _next_catalogue(self) -> Path:
+        return self.home / f"{CATALOGUE_NAME}.{getpid()}{WRITING_SUFFIX}"
 
     @contextmanager
     def _reading(
@@ -490,40 +500,65 @@ class Store:
         """
         if not self._catalogue.exists():
             raise self._lost()
+        self._require_plain_file()
         with _lent(self._idle, self._locked_down, "stored") as con:
             try:
                 path = catalogue.sql_literal(str(self._catalogue.absolute()))
                 con.execute(f"attach {path} as stored (read_only)")
+                self._check_objects(con)
                 con.execute("use stored")
             except duckdb.Error as error:
                 raise UNREADABLE_CATALOGUE(path=self._catalogue, error=error) from error
-            version = _version(con)
-            if version != SCHEMA_VERSION:
-                raise self._other_schema(version)
             try:
                 yield con
             except duckdb.Error as error:
                 raise UNREADABLE_STORE(store=self.path, error=_first_line(error)) from error
+
+    def _require_plain_file(self) -> None:
+        """Raise StoreError if the catalogue is a link, no file, or beside a journal.
+
+        A writer renames a closed catalogue into place, so a journal is of another program.
+        """
+        if not stat.S_ISREG(self._catalogue.lstat().st_mode):
+            raise UNTRUSTED_CATALOGUE(path=self._catalogue, why="it is a link, or no file")
+        if os.path.lexists(f"{self._catalogue}.wal"):
+            raise UNTRUSTED_CATALOGUE(path=self._catalogue, why="a journal is beside it")
+
+    def _check_objects(self, con: Connection) -> None:
+        """Check the attached catalogue, once per state of its file.
+
+        Raises StoreError if it is of another schema, or has what fairmfu never writes.
+        """
+        state = self._catalogue_state()
+        if state != self._checked:
+            catalogue.check_kinds(con, "stored")
+        version = catalogue.schema_version(con, "stored")
+        if version != SCHEMA_VERSION:
+            raise OTHER_SCHEMA(store=self.path, schema=f"schema {version}", readable=SCHEMA_VERSION)
+        if state != self._checked:
+            catalogue.check_tables(con, "stored")
+        self._checked = state
+
+    def _catalogue_state(self) -> tuple[int, ...]:
+        """Return what changes with the file of the catalogue."""
+        found = self._catalogue.stat()
+        return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
 
     def _locked_down(self) -> Connection:
         """Start an in-memory database that can reach only the catalogue and the parts."""
         con = duckdb.connect()
         if self.shelf.duckdb_filesystem is not None:
             con.register_filesystem(self.shelf.duckdb_filesystem)
-        path = str(self._catalogue.absolute())
-        files = ", ".join(
-            map(catalogue.sql_literal, (path, f"{path}.wal"))
-        )  # DuckDB asks for its journal
-        folder = catalogue.sql_literal(self.shelf.at(parquet_parts.PARTS_FOLDER))
-        con.execute(f"set allowed_paths = [{files}]")
+        folder = catalogue.sql_literal(self.shelf.at(part_paths.PARTS_FOLDER))
         con.execute(f"set allowed_directories = [{folder}]")
-        con.execute("set enable_external_access = false")
-        con.execute("set lock_configuration = true")
+        _lock_down(con, self._catalogue)
         return con
 
-    def _other_schema(self, version: str | None) -> StoreError:
-        schema = "an unknown schema" if version is None else f"schema {version}"
-        return OTHER_SCHEMA(store=self.path, schema=schema, readable=SCHEMA_VERSION)
+    def _locked_down_writer(self) -> Connection:
+        """Start an in-memory database that can reach only the next catalogue."""
+        con = duckdb.connect()
+        _lock_down(con, self._next_catalogue)
+        return con
 
     def _lost(self) -> StoreError:
         if self._is_new():
@@ -554,7 +589,7 @@ class Store:
         """
         patience = lock.DEFAULT_PATIENCE_S if self.patience_s is None else self.patience_s
         try:
-            (self.home / parquet_parts.PARTS_FOLDER).mkdir(parents=True, exist_ok=True)
+            (self.home / part_paths.PARTS_FOLDER).mkdir(parents=True, exist_ok=True)
             with lock.hold_lock(self.home, patience, self.says):
                 yield
         except (OSError, duckdb.Error, pl.exceptions.ComputeError) as error:
@@ -577,14 +612,31 @@ class Store:
             if self._is_new():  # never leave parts without a catalogue
                 with self._new_catalogue(from_old=False) as writer:
                     writer.changed = True
-            with self._attached():  # raises if gone, damaged or of another schema
-                pass
+            self._restore_trust()
             with self._new_catalogue(from_old=True) as writer:
                 writer.catch_up()
                 if not self.shelf.shared and self._is_gap_behind(writer.number - 1):
                     raise self._outrun()
                 writer.sweep(find_strays=not self.shelf.shared)
                 yield writer
+
+    def _restore_trust(self) -> None:
+        """Rebuild the catalogue if fairmfu did not write it; the caller has the lock.
+
+        Raises StoreError if it is gone, damaged or of another schema, or if a part is damaged.
+        """
+        try:
+            with self._attached() as con:
+                catalogue.live_parts(con)
+                catalogue.dead_parts(con)
+                last = catalogue.last_batch(con)
+                if last > max(parquet_parts.recorded_batches(self.shelf), default=0):
+                    raise catalogue.untrusted(con, f"its last batch, {last}, has no record")
+        except StoreError as error:
+            if getattr(error, "kind", "") != UNTRUSTED_CATALOGUE.identifier:
+                raise
+            self._rebuild()
+            self.says(f"{self._catalogue}: fairmfu did not write it; rebuilt from the parts")
 
     def _meet(self) -> None:
         """Update the catalogue from other machines, once per SYNC_INTERVAL_S."""
@@ -640,7 +692,7 @@ class Store:
         parts: dict[str, ParquetPart] = {}
         last = 0
         if not self._has_records() and parquet_parts.has_any_batch(self.shelf):
-            records = self.path / parquet_parts.PARTS_FOLDER / parquet_parts.RECORD_TABLE
+            records = self.path / part_paths.PARTS_FOLDER / part_paths.RECORD_TABLE
             raise RECORDS_LOST(path=records)
         for record in parquet_parts.read_records(self.shelf, until):
             kept = {} if record.full else parts
@@ -663,7 +715,7 @@ class Store:
     @contextmanager
     def _opened(self, path: Path) -> Iterator[Connection]:
         """Attach a catalogue for writing, and detach it afterwards."""
-        with _lent(self._idle_writers, duckdb.connect, "written") as con:
+        with _lent(self._idle_writers, self._locked_down_writer, "written") as con:
             con.execute(f"attach {catalogue.sql_literal(str(path.absolute()))} as written")
             con.execute("use written")
             yield con
@@ -671,7 +723,7 @@ class Store:
     @contextmanager
     def _new_catalogue(self, *, from_old: bool) -> Iterator[StoreWriter]:
         """Write a new catalogue; rename it over the old one after success, if changed."""
-        aside = self.home / f"{CATALOGUE_NAME}.{getpid()}{WRITING_SUFFIX}"
+        aside = self._next_catalogue
         for left in self.home.glob(f"{CATALOGUE_NAME}.*"):
             left.unlink()
         try:
@@ -690,10 +742,21 @@ class Store:
             if writer.changed:
                 sync_to_disk(aside)
                 aside.rename(self._catalogue)
+                self._checked = self._catalogue_state()
                 sync_to_disk(self.home)
         finally:
             for left in self.home.glob(f"{aside.name}*"):
                 left.unlink()
+
+
+def _lock_down(con: Connection, path: Path) -> None:
+    """Limit a database to one catalogue and its journal, for good."""
+    files = ", ".join(
+        catalogue.sql_literal(f"{path.absolute()}{suffix}") for suffix in JOURNAL_SUFFIXES
+    )
+    con.execute(f"set allowed_paths = [{files}]")
+    con.execute("set enable_external_access = false")
+    con.execute("set lock_configuration = true")
 
 
 @contextmanager
@@ -733,14 +796,6 @@ def _shelf_of(path: Path) -> StoreBackend:
     from .object_backend import ObjectBackend  # noqa: PLC0415
 
     return ObjectBackend(address.url)
-
-
-def _version(con: Connection) -> str | None:
-    """Return the schema version of a catalogue, None if missing."""
-    with suppress(duckdb.Error):
-        ((version,),) = con.sql("select schema_version from held.about").fetchall()
-        return str(version)
-    return None
 
 
 def _refused(store: Path, error: Exception) -> StoreError:

@@ -18,7 +18,7 @@ import polars as pl
 
 from ..core.schema import reading_changes_since
 from ..core.spill import LogTables, TableRows, collect_rows
-from . import catalogue, compaction, parquet_parts, staged_parts
+from . import catalogue, compaction, parquet_parts, part_checks, part_paths, staged_parts
 from .catalogue import Connection
 from .changeset import Changeset, FileMark, KnownFile, StoredSource, Tables, base_id
 from .local_backend import BatchConflictError, StoreBackend
@@ -173,7 +173,9 @@ class StoreWriter:
         dead = catalogue.dead_parts(self.connection)
         gone = {path for path, since in dead.items() if abs(utc_now() - since) >= self._grace(path)}
         strays = (
-            parquet_parts.find_stray_files(self.shelf, live_paths(self.connection) | dead.keys())
+            parquet_parts.find_stray_files(
+                self.shelf, live_paths(self.shelf, self.connection) | dead.keys()
+            )
             if find_strays
             else ()
         )
@@ -188,7 +190,7 @@ class StoreWriter:
 
     def _grace(self, path: str) -> timedelta:
         """Return the time that a replaced file stays for readers of an earlier catalogue."""
-        is_record = path.startswith(f"{parquet_parts.PARTS_FOLDER}/{parquet_parts.RECORD_TABLE}/")
+        is_record = path.startswith(f"{part_paths.PARTS_FOLDER}/{part_paths.RECORD_TABLE}/")
         return RECORD_GRACE if is_record and self.shelf.shared else MERGED_PART_GRACE
 
     def _register(self, record: BatchRecord, frames: Mapping[str, pl.DataFrame]) -> None:
@@ -205,12 +207,14 @@ class StoreWriter:
         self.changed = True
 
 
-def live_paths(connection: Connection) -> set[str]:
+def live_paths(backend: StoreBackend, connection: Connection) -> set[str]:
     """Return the paths of all live parts, and of the records that a rebuild may need."""
-    batches = range(1, catalogue.last_batch(connection) + 1)
-    records = {parquet_parts.record_path(number) for number in batches} - set(
-        catalogue.dead_parts(connection)
-    )
+    last = catalogue.last_batch(connection)
+    records = {
+        parquet_parts.record_path(number)
+        for number in parquet_parts.recorded_batches(backend)
+        if number <= last
+    } - set(catalogue.dead_parts(connection))
     return {part.path for part in catalogue.live_parts(connection)} | records
 
 
@@ -219,14 +223,13 @@ def replay_parts(backend: StoreBackend, written: Iterable[ParquetPart]) -> Table
 
     Checksums are verified first, so no changed byte of a part becomes a row.
     """
-    frames_of: dict[str, list[pl.DataFrame]] = {}
+    parts_of: dict[str, list[ParquetPart]] = {}
     for part in written:
-        parquet_parts.check_part(backend, part)
         if part.table_name in catalogue.REPLAYED_TABLES:
-            frames_of.setdefault(part.table_name, []).append(
-                parquet_parts.read_rows_with_batch(backend, part)
-            )
-    return {table: pl.concat(frames, how="diagonal_relaxed") for table, frames in frames_of.items()}
+            parts_of.setdefault(part.table_name, []).append(part)
+        else:
+            part_checks.check_part(backend, part)
+    return {table: compaction.concat_rows(backend, parts) for table, parts in parts_of.items()}
 
 
 def utc_now() -> datetime:

@@ -96,7 +96,8 @@ def _all(
     run = formula_inputs(facts, row, UtilizationResult())
     of_rate, left = _rates(row, rate)
     rate *= left
-    if run is not None and row["flops_per_token"] is not None:
+    by_formula = row["flops_source"] is None
+    if run is not None and by_formula and row["flops_per_token"] is not None:
         ours = row["flops_per_token"]
         if _is_positive(row["logged_mfu"]) and row["mfu"] and _compared("logged_mfu", audit):
             counted = _counts(run, formula_facts, audit.era, "logged_mfu")
@@ -116,7 +117,7 @@ def _all(
             now = not_null(row["tgs"]) * ours / 1e12
             yield _bridge("logged_tflops", now, factors, predicted, row, audit)
     of_flops = row["logged_tflops"] or row["logged_mfu"]
-    if _is_positive(row["logged_tgs"]) and not of_flops:
+    if _is_positive(row["logged_tgs"]) and not (of_flops and by_formula):
         yield _bridge("logged_tgs", not_null(row["tgs"]), of_rate, rate, row, audit)
 
 

@@ -68,6 +68,7 @@ VARIABLE_COLUMNS: Final = (
     "quantization",
     "attended_pairs",
     "flops_per_token",
+    "flops_source",
     "framework",
     "framework_version",
     "torch",
@@ -91,6 +92,7 @@ COLUMN_LABELS: Final = {
     "precision": "precision",
     "token_group": "token basis",
     "flops_per_token": "FLOPs per token",
+    "flops_source": "FLOPs from",
     "attended_pairs": "attention pairs per token",
     "work": "model",
     "device": "accelerator",
@@ -139,8 +141,9 @@ COMPARISON_COLUMNS: Final = (
         "mfu_full_attention",
     ),
     *("logged_tgs", "logged_tflops", "logged_mfu", "logged_rank", "logged_by", "tflops"),
-    *("flops_per_token", "equal_flops", "tgs_at_equal_flops", "gpu_hours_per_billion_tokens"),
-    *("gpu_hours_per_billion_tokens_end_to_end", "price_per_gpu_hour"),
+    *("flops_per_token", "flops_source", "equal_flops", "tgs_at_equal_flops"),
+    *("gpu_hours_per_billion_tokens", "gpu_hours_per_billion_tokens_end_to_end"),
+    "price_per_gpu_hour",
     *("cost_per_billion_tokens", "cost_per_billion_tokens_end_to_end", "equal_tokens"),
     *("loss_at_equal_tokens", "loss_spread", "same_loss", "no_loss", "differs"),
     *("nearest_group", "nearest_differs", "not_ranked", "doubts", "synthetic"),
@@ -213,7 +216,7 @@ def _pair(first: ComparisonRow, second: ComparisonRow) -> PairVerdict:
         return _pair_of_samples(first, second)
     values = {n: (first[n], second[n]) for n in COMPARABILITY_COLUMNS}
     different = [n for n, (a, b) in values.items() if a is not None and b is not None and a != b]
-    if not _near(first["flops_per_token"], second["flops_per_token"]):
+    if _same_source(first, second) and not _near(*(row["flops_per_token"] for row in both)):
         different.append("flops_per_token")
     listed = [
         f"{COLUMN_LABELS[name]} ({_both(name, both)})" for name in different if name != "work"
@@ -264,6 +267,14 @@ def _near(flops: float | None, other_flops: float | None) -> bool:
         or other_flops is None
         or max(flops, other_flops) <= min(flops, other_flops) * (1 + MAX_FLOPS_DIFFERENCE)
     )
+
+
+def _same_source(first: MetricsRow, second: MetricsRow) -> bool:
+    """Return whether both FLOPs are the formula's, or both given.
+
+    Given FLOPs are no reason against a comparison of TGS: the work is equal by other columns.
+    """
+    return (first["flops_source"] is None) == (second["flops_source"] is None)
 
 
 def _keyed(row: MetricsRow) -> ComparisonRow:
@@ -479,7 +490,7 @@ def _ranked(group: Sequence[ComparisonRow], *, twice: bool) -> list[ComparisonRo
         label += f", {flops:.5g} FLOPs/token" if flops is not None else ""
         label += f", model {work[:6]}" if work is not None else ""
         label += ", synthetic" if best["synthetic"] else ""
-    letters = repeated_runs.setup_letters(order, _setup)
+    letters = repeated_runs.setup_letters(order, setup_key)
     order = [row | {"setup": letter} for row, letter in zip(order, letters, strict=True)]
     differs = _differences(order)
     if best["ranked_unit"] == TOKEN_UNIT:
@@ -499,15 +510,15 @@ def _ranked(group: Sequence[ComparisonRow], *, twice: bool) -> list[ComparisonRo
     ]
 
 
-def _setup(row: ComparisonRow) -> tuple[Any, ...]:
+def setup_key(row: ComparisonRow) -> tuple[Any, ...]:
     """Return the key of a run's setup, unique for a run with unknown settings.
 
     Most logs leave some settings out, as no log names its nodes. But settings that decide speed
     must be known, or two experiments would pass for a repeated one. Base and head are two setups,
     even if no setting differs.
     """
-    unknown = any(row[name] is None for name in REPEAT_KEY_COLUMNS)
-    if unknown or row["tokens_per_gpu_step"] is None:
+    needed = (*REPEAT_KEY_COLUMNS, "tokens_per_gpu_step", "attention_pattern")
+    if any(value_of(row, name) is None for name in needed):
         return (row["run_id"],)
     masked = not_null(row["attention_pattern"]).endswith(DOCUMENT_BORDERS)
     names = [name for name in VARIABLE_COLUMNS if not (masked and name in MEASURED_COLUMNS)]
@@ -598,7 +609,8 @@ def _set_at_equal_flops(groups: Sequence[Sequence[ComparisonRow]]) -> None:
     alike: dict[tuple[Any, ...], list[Sequence[ComparisonRow]]] = {}
     for group in groups:
         row = group[0]
-        if row["peak_flops"] is not None and row["ranked_unit"] == TOKEN_UNIT:
+        by_formula = row["flops_source"] is None
+        if by_formula and row["peak_flops"] is not None and row["ranked_unit"] == TOKEN_UNIT:
             names = ("work", "device", "precision", "token_group", "synthetic")
             alike.setdefault(tuple(value_of(row, name) for name in names), []).append(group)
     for several in alike.values():
@@ -642,9 +654,20 @@ def varying_columns(group: Sequence[MetricsRow]) -> list[str]:
 
 def _known(name: str, group: Sequence[MetricsRow]) -> list[str]:
     """Return the different known values of a column, in the order of the runs."""
-    values = (value_of(row, name) for row in group)
+    values = (_value(row, name) for row in group)
     texts = dict.fromkeys(_whole(value) for value in values if value is not None)
     return [EVIDENCE_LABELS.get(t, t) for t in texts] if name == "time_basis" else list(texts)
+
+
+def _value(row: MetricsRow, name: str) -> Any:  # noqa: ANN401 - any column
+    """Return a value of a row; the formula as the source of FLOPs that are not given."""
+    value = value_of(row, name)
+    if name == "flops_source" and value is None and row["flops_per_token"] is not None:
+        return FORMULA_SOURCE
+    return value
+
+
+FORMULA_SOURCE: Final = "the formula"
 
 
 def format_value(value: object) -> str:
@@ -673,7 +696,7 @@ def _differences(group: Sequence[MetricsRow], without: Sequence[str] = ()) -> li
     partly = [
         COLUMN_LABELS.get(name, name)
         for name in VARIABLE_COLUMNS
-        if len(_known(name, group)) == 1 and any(value_of(row, name) is None for row in group)
+        if len(_known(name, group)) == 1 and any(_value(row, name) is None for row in group)
     ]
     if partly:
         differs.append(f"{STATED_BY_SOME}{', '.join(partly)}")
@@ -696,7 +719,7 @@ def head_differences(base: MetricsRow, head: MetricsRow) -> list[str]:
         missing = [
             COLUMN_LABELS.get(name, name)
             for name in names
-            if value_of(run, name) is None and value_of(other_run, name) is not None
+            if _value(run, name) is None and _value(other_run, name) is not None
         ]
         found += [f"unknown for {side}: {', '.join(missing)}"] if missing else []
     return found

@@ -129,6 +129,9 @@ POINT_SOURCE_COLUMNS: Final = (
 )
 """Columns of METRICS for points, in addition to the series key and the marked columns."""
 
+GIVEN: Final = pl.lit("given FLOPs")
+"""Formula of points whose FLOPs are given: a series does not mix the two in one MFU."""
+
 EXPLANATORY_COLUMNS: Final = tuple(
     dict.fromkeys(
         name
@@ -248,6 +251,9 @@ def _points_in_series(
         job=pl.col("job") if "job" in metrics.columns else pl.lit(None, TEXT),
         **{READER_COLUMN: _reader()},
     )
+    if "flops_source" in rows.columns:
+        by_formula = pl.col("flops_source").is_null()
+        rows = rows.with_columns(formula=pl.when(by_formula).then("formula").otherwise(GIVEN))
     usable = pl.col("tgs").is_finite() & (pl.col("tgs") > 0)
     known = pl.all_horizontal(pl.col(by).is_not_null()) | pl.col("job").is_not_null()
     whole = pl.all_horizontal(known, pl.col("at").is_not_null(), usable.fill_null(value=False))

@@ -14,17 +14,21 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
-from math import exp, log, log2
 from statistics import geometric_mean
 from typing import Final, Literal
 
 from ..core.intervals import Estimate
 from ..core.messages import by_gravity
 from ..core.run_table import not_null, value_of
-from .comparability import TOKEN_UNIT, format_value, plain_value, token_group
+from .comparability import TOKEN_UNIT, format_value, plain_value, setup_key, token_group
 from .comparison_row import ComparisonRow
-from .repeated_runs import ComparisonSide, SpeedRatio, comparison_sides, speed_ratio
+from .repeated_runs import (
+    ComparisonSide,
+    SpeedRatio,
+    comparison_sides,
+    setup_letters,
+    speed_ratio,
+)
 
 StudyKind = Literal["repeats", "change", "knobs", "scale", "accelerators"]
 
@@ -64,14 +68,6 @@ PLAIN_VALUES: Final = {None, "no", "none", "bf16", 1, 0}
 
 MAX_CHANGES: Final = 3
 """Most facts that may change at once in a study that nobody asked for."""
-MIN_POINTS_AHEAD: Final = 3
-"""Fewest sizes from which a study tells the speed at twice the GPUs."""
-STANDARD_ERRORS_90: Final = 1.645
-STANDARD_ERRORS_95: Final = 1.96
-MAX_GROWTH: Final = 2.0
-"""Largest growth of the loss per doubling: a loss in proportion to the GPUs doubles each time."""
-SAME_SIZE: Final = 0.01
-"""Largest relative difference of batches that count as equal."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,7 +193,14 @@ def settings_of(rows: Iterable[ComparisonRow]) -> list[Setting]:
 
 
 def _value(row: ComparisonRow, name: str) -> object:
-    return plain_value(value_of(row, name))
+    value = plain_value(value_of(row, name))
+    if name == "precision" and value is None and row["quantization"] is not None:
+        return BELOW_16_BITS
+    return value
+
+
+BELOW_16_BITS: Final = "below 16 bits"
+"""Precision of a run whose log says that weights are quantized, and not to which format."""
 
 
 def _pooled(
@@ -205,14 +208,16 @@ def _pooled(
 ) -> tuple[tuple[ComparisonRow, ...], ComparisonSide | None]:
     """Return the runs in order, and their rate.
 
-    Two repeats have the widest of their intervals: the noise between runs is unknown.
+    Two repeats, and runs with a setting that no log states (comparability.setup_key), have the
+    widest of their intervals: the noise between runs is unknown.
     """
     rated = [row for row in rows if _has_sure_rate(row)]
     others = tuple(row for row in rows if row not in rated)
     units = {row["ranked_unit"] for row in rated}
     if len(units) != 1:
         return tuple(rows), None
-    alike = [row | {"setup": "A"} for row in rated]
+    letters = setup_letters(rated, setup_key)
+    alike = [row | {"setup": letter} for row, letter in zip(rated, letters, strict=True)]
     sides = comparison_sides(alike)
     ordered = (*sorted(rated, key=lambda row: -not_null(row["ranked_rate"])), *others)
     if len(sides) == 1:
@@ -223,7 +228,7 @@ def _pooled(
     if len(known) == len(sides):
         estimate = Estimate(rate, min(each.low for each in known), max(each.high for each in known))
     why = next((side.no_interval_reason for side in sides if side.estimate is None), None)
-    return ordered, ComparisonSide(tuple(alike), len(sides), rate, estimate, why)
+    return ordered, ComparisonSide(tuple(alike), 1, rate, estimate, why)
 
 
 def _has_sure_rate(row: ComparisonRow) -> bool:
@@ -276,7 +281,7 @@ def _fastest_of_each(settings: Iterable[Setting]) -> list[Setting]:
     for setting in settings:
         if setting.side is not None and setting.values[DEVICE] is not None:
             key = _kept(setting, (DEVICE, *SAME_OFFER))
-            best[key] = max(best.get(key, setting), setting, key=_rate)
+            best[key] = max(best.get(key, setting), setting, key=rate_of)
     return list(best.values())
 
 
@@ -361,11 +366,11 @@ def _baseline(
     if named:
         return named[0]
     if kind == "scale":
-        return min(rated, key=lambda one: (_number(one.values[GPUS]), _rate(one)))
+        return min(rated, key=lambda one: (number(one.values[GPUS]), rate_of(one)))
     if kind == "accelerators":
-        return min(rated, key=_rate)
+        return min(rated, key=rate_of)
     differ = [name for name in KNOBS if len({one.values[name] for one in settings}) > 1]
-    return min(rated, key=lambda one: (_tuned(one, differ), _smallest(one), _rate(one)))
+    return min(rated, key=lambda one: (_tuned(one, differ), _smallest(one), rate_of(one)))
 
 
 def _tuned(setting: Setting, differ: Sequence[str]) -> int:
@@ -375,22 +380,25 @@ def _tuned(setting: Setting, differ: Sequence[str]) -> int:
 
 
 def _smallest(setting: Setting) -> tuple[float, ...]:
-    return tuple(_number(setting.values[name]) for name in ("seq_len", *BATCH, *LAYOUT))
+    own = [name for name in ("seq_len", *BATCH, *LAYOUT) if name not in FOLLOWS]
+    return tuple(number(setting.values[name]) for name in own)
 
 
-def _number(value: object) -> float:
+def number(value: object) -> float:
+    """Return a number of a fact; 0 for other values."""
     return float(value) if isinstance(value, int | float) else 0.0
 
 
-def _rate(setting: Setting) -> float:
+def rate_of(setting: Setting) -> float:
+    """Return the pooled rate of a setting; 0 without one."""
     return 0.0 if setting.side is None else setting.side.rate
 
 
 def _effect(setting: Setting, base: Setting) -> Effect:
-    return Effect(setting, changes_between(base, setting), _ratio(setting, base))
+    return Effect(setting, changes_between(base, setting), ratio_of(setting, base))
 
 
-def _ratio(setting: Setting, base: Setting) -> SpeedRatio | None:
+def ratio_of(setting: Setting, base: Setting) -> SpeedRatio | None:
     """Return the ratio of rates of one unit, per GPU and of tokens counted alike."""
     own, other = setting.side, base.side
     if setting is base or own is None or other is None or own.unit != other.unit:
@@ -422,8 +430,8 @@ def _with_steps(effects: Sequence[Effect]) -> list[Effect]:
         ]
         if not near:
             return effect
-        step, change = max(near, key=lambda one: _rate(one[0]))
-        ratio = _ratio(effect.setting, step)
+        step, change = max(near, key=lambda one: rate_of(one[0]))
+        ratio = ratio_of(effect.setting, step)
         return replace(effect, step=step, step_change=change, step_ratio=ratio)
 
     return [with_step(effect) for effect in effects]
@@ -445,121 +453,17 @@ def _order(
     def place(effect: Effect) -> tuple[float, ...]:
         value = effect.setting.values[axis]
         if numeric and isinstance(value, int | float) and not isinstance(value, bool):
-            return (float(value), -_rate(effect.setting))
+            return (float(value), -rate_of(effect.setting))
         return (
             float(effect.setting is not base),
             float(len(effect.changes)),
-            -_rate(effect.setting),
+            -rate_of(effect.setting),
         )
 
     return place
 
 
-# --- scale --------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class ScalePoint:
-    """Number of GPUs with its speed per GPU.
-
-    efficiency: speed per GPU against the fewest GPUs; per_doubling: against the size before, as
-    the share that is kept when the GPUs double; None for the first
-    """
-
-    gpus: int
-    effect: Effect
-    efficiency: SpeedRatio | None
-    per_doubling: float | None
-
-
-@dataclass(frozen=True, slots=True)
-class Ahead:
-    """Speed per GPU at twice the most GPUs, relative to the fewest: 90 % interval."""
-
-    gpus: int
-    low: float
-    high: float
-
-
-def scale_points(study: Study) -> list[ScalePoint]:
-    """Return the sizes of a study of scale that have a rate, fewest GPUs first.
-
-    Of several settings with equal GPUs the fastest.
-    """
-    best: dict[int, Effect] = {}
-    for effect in study.effects:
-        gpus = effect.setting.values[GPUS]
-        if effect.setting.side is None or not isinstance(gpus, int):
-            continue
-        if gpus not in best or _rate(effect.setting) > _rate(best[gpus].setting):
-            best[gpus] = effect
-    sizes = sorted(best)
-    kept = {sizes[0]: None} | {
-        after: _per_doubling(best[before].setting, best[after].setting, after / before)
-        for before, after in pairwise(sizes)
-    }
-    first = best[sizes[0]].setting
-    return [ScalePoint(n, best[n], _ratio(best[n].setting, first), kept[n]) for n in sizes]
-
-
-def _per_doubling(before: Setting, after: Setting, times: float) -> float:
-    return exp(log(_rate(after) / _rate(before)) / log2(times))
-
-
-def batch_growth(study: Study) -> Literal["weak", "strong", "mixed"] | None:
-    """Return whether the batch grows with the GPUs (weak), stays (strong), or neither.
-
-    None if a batch is unknown.
-    """
-    points = [point.effect.setting for point in scale_points(study)]
-    batches = [setting.values["samples_per_update"] for setting in points]
-    if any(batch is None for batch in batches):
-        return None
-    each = [
-        _number(batch) / _number(s.values[GPUS]) for s, batch in zip(points, batches, strict=True)
-    ]
-    if _alike([_number(batch) for batch in batches]):
-        return "strong"
-    return "weak" if _alike(each) else "mixed"
-
-
-def _alike(values: Sequence[float]) -> bool:
-    return max(values) <= min(values) * (1 + SAME_SIZE)
-
-
-def one_doubling_ahead(study: Study) -> Ahead | None:
-    """Return the speed at twice the most GPUs; None with too few sizes.
-
-    The time per token grows between as much as in the last doubling (a cost in the logarithm of the
-    GPUs) and twice as much (a cost in proportion to them). The noise of the last two sizes and of
-    a new run is added.
-    """
-    points = scale_points(study)
-    if len(points) < MIN_POINTS_AHEAD:
-        return None
-    (first, *_), (before, last) = points, points[-2:]
-    times = [_rate(first.effect.setting) / _rate(p.effect.setting) for p in (before, last)]
-    errors = [_relative_error(p.effect.setting) for p in (before, last)]
-    if any(error is None for error in errors):
-        return None
-    loss = (times[1] - times[0]) / log2(last.gpus / before.gpus)
-    ends = []
-    for growth in (1.0, MAX_GROWTH):
-        noise_before = growth * not_null(errors[0]) * times[0]
-        noise_last = (2 + growth) * not_null(errors[1]) * times[1]
-        noise = STANDARD_ERRORS_90 * (noise_before**2 + noise_last**2) ** 0.5
-        middle = times[1] + growth * loss
-        ends += [middle - noise, middle + noise]
-    return Ahead(2 * last.gpus, 1 / max(ends), 1 / min(ends)) if min(ends) > 0 else None
-
-
-def _relative_error(setting: Setting) -> float | None:
-    """Return the relative standard error of a rate; None without an interval."""
-    side = setting.side
-    if side is None or side.estimate is None:
-        return None
-    estimate = side.estimate
-    return (estimate.upper_log_distance + estimate.lower_log_distance) / (2 * STANDARD_ERRORS_95)
+# --- words ---------------------------------------------------------------------------------
 
 
 def value_words(value: object) -> str:

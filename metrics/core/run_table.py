@@ -269,6 +269,7 @@ class UtilizationColumns(TypedDict):
     trained: str | None
     flops_per_token: float | None
     flops_per_token_full_attention: float | None
+    flops_source: str | None
     peak_flops: float | None
     peak_source: str | None
 

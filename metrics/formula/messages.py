@@ -16,6 +16,10 @@ class ImpossibleShapeError(ShapeError):
     """Configuration with an impossible dimension: a damaged configuration."""
 
 
+class CountError(FairmfuError, ValueError):
+    """A model that PyTorch cannot count."""
+
+
 class UnknownModelError(ShapeError):
     """No known model has this name.
 
@@ -54,6 +58,9 @@ class FormulaInputError(FairmfuError, ValueError):
 
 
 GIVE_CONFIG: Final = "give model_config=PATH/config.json"
+COUNT_IT: Final = (
+    "count it with fairmfu flops PATH/config.json --seq-len N --count, or give flops_per_token=N"
+)
 GIVE_PEAK: Final = "give peak_flops=…, the dense peak for MFU"
 GIVE_SHAPE: Final = f"{GIVE_CONFIG} or model=NAME"
 
@@ -181,20 +188,22 @@ UNKNOWN_LAYER_KIND: Final = ErrorKind(
     "{source}: {key!r} has layers that the formula does not cover: {kinds}.",
     "A model has layers of a kind that the formula does not cover.",
     ShapeError,
+    fix=COUNT_IT,
 )
 UNCOVERED_VARIANT: Final = ErrorKind(
     "uncovered-variant",
     "{source}: the formula does not cover {key!r} = {value}.",
     "A model's configuration switches on a variant that the formula does not cover.",
     ShapeError,
+    fix=COUNT_IT,
 )
 UNKNOWN_MODEL_TYPE: Final = ErrorKind(
     "unknown-model-type",
     "model_type {model_type!r} is unknown, and the layers of another type may differ.{hint}",
     "A config.json is of a model_type that fairmfu does not read.",
     ShapeError,
-    fix="give a config.json with one of the model types in docs/reference/models.md, if the model "
-    "is one of them under another name",
+    fix=f"{COUNT_IT}; or give a config.json with one of the model types in "
+    "docs/reference/models.md, if the model is one of them under another name",
 )
 NO_DECODER: Final = ErrorKind(
     "no-decoder",
@@ -202,6 +211,7 @@ NO_DECODER: Final = ErrorKind(
     "alone.",
     "A config.json is of an encoder, an encoder-decoder, a vision or an audio model.",
     ShapeError,
+    fix=COUNT_IT,
 )
 CLASS_CONTRADICTS: Final = ErrorKind(
     "class-contradicts-type",
@@ -231,19 +241,22 @@ UNEVEN_ROUTING: Final = ErrorKind(
     "empty experts gives no whole number of experts.",
     "A model has empty experts, whose share of the routing is no whole number.",
     ShapeError,
+    fix="give flops_per_token=N",
 )
 OTHER_HEAD: Final = ErrorKind(
     "other-head",
     "No MFU: {architecture} has another head than lm_head, with unknown FLOPs.",
     "A config.json is of a model without lm_head, such as a reward model.",
     ShapeError,
+    fix=COUNT_IT,
 )
 OTHER_PART: Final = ErrorKind(
     "other-part",
     "{model} has a part {part!r} with unknown FLOPs.",
     "A config.json has a part besides text and vision.",
     ShapeError,
-    fix="if the run trains on text alone, give the text model's config as model_config",
+    fix="if the run trains on text alone, give the text model's config as model_config; or "
+    f"{COUNT_IT}",
 )
 
 # -- arguments that a framework prints -----------------------------------------------------------
@@ -563,4 +576,37 @@ IMPOSSIBLE_PEAK: Final = ErrorKind(
     "A peak of an accelerator of a file is far too small or too large.",
     OverlayError,
     fix="write FLOP/s: 989.4 TFLOP/s is 989.4e12",
+)
+
+# -- counts of FlopCounterMode -------------------------------------------------------------------
+
+GIVE_FLOPS: Final = "give flops_per_token=N, or operators=PATH/operators.json"
+
+COUNT_EXTRA_MISSING: Final = ErrorKind(
+    "count-extra-missing",
+    "A count needs torch and transformers, which are not installed.",
+    "A model is to be counted, and torch or transformers is not installed.",
+    CountError,
+    fix="{hint}",
+)
+COUNT_TYPE_UNKNOWN: Final = ErrorKind(
+    "count-type-unknown",
+    "{programs} cannot build model_type {model_type!r}: it is not one of transformers.",
+    "The installed transformers does not know the model_type of a config.json.",
+    CountError,
+    fix=f"install a later transformers, or {GIVE_FLOPS}",
+)
+COUNT_IMPOSSIBLE: Final = ErrorKind(
+    "count-impossible",
+    "{programs} cannot count {model_type} without data: {why}.",
+    "The installed transformers cannot build or run a config.json without data.",
+    CountError,
+    fix=f"correct config.json, or {GIVE_FLOPS}",
+)
+COUNT_TOO_LARGE: Final = ErrorKind(
+    "count-too-large",
+    "Too large to count: {what}.",
+    "A config.json or a sequence is larger than any model's.",
+    CountError,
+    fix="correct config.json or --seq-len",
 )

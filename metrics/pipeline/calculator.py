@@ -230,13 +230,14 @@ def parse_image_size(text: str) -> tuple[int, int]:
 def answer(question: Question) -> dict[str, Any]:
     """Return all results by name; results that were not asked for are absent.
 
-    Parameter counts; `*flops_per_token` [FLOP/token]: forward, of training with exact and with full
-    attention, executed with recomputation (low, high); rows of `operators`, `modules`, `uncounted`,
-    `rules`; kv_cache_bytes_per_token [bytes] averaged over the context, kv_cache_bytes [bytes] of
-    the batch. With an accelerator also peak_flops [FLOP/s, dense], peak_source and tgs_at_peak
-    [tokens/s/GPU], with a speed tgs [tokens/s/GPU], mfu [fraction], tflops (TFLOP/s) by exact
-    attention and hfu [fraction] as low, high, with an HFU tgs_range [tokens/s/GPU]; with tokens and
-    GPUs training_seconds [s], training_days [days], gpu_hours [GPU-hours], training_flops [FLOPs].
+    Parameter counts; trainable; documents if given; `*flops_per_token` [FLOP/token]: forward, of
+    training with exact and with full attention, executed with recomputation (low, high); rows of
+    `operators`, `modules`, `uncounted`, `rules`; kv_cache_bytes_per_token [bytes] averaged over the
+    context, kv_cache_bytes [bytes] of the batch. With an accelerator also peak_flops [FLOP/s,
+    dense], peak_source and tgs_at_peak [tokens/s/GPU], with a speed tgs [tokens/s/GPU], mfu
+    [fraction], tflops (TFLOP/s) by exact attention and hfu [fraction] as low, high, with an HFU
+    tgs_range [tokens/s/GPU]; with tokens and GPUs training_seconds [s], training_days [days],
+    gpu_hours [GPU-hours], training_flops [FLOPs].
 
     Raises UnknownAcceleratorError, ShapeError for images or LoRA targets that the model does not
     have, and ValueError for a precision without a peak.
@@ -324,6 +325,8 @@ def _training(q: Question, ops: tuple[Operator, ...]) -> dict[str, Any]:
         for (rule, n), counted in zip(RULES_OF_THUMB.items(), exact_counts, strict=True)
     ]
     out: dict[str, Any] = {
+        "trainable": q.trainable.kind if q.trainable else "full",
+        **({"documents": list(q.documents)} if q.documents else {}),
         "flops_per_token": exact,
         "flops_per_token_full_attention": flops.flops_per_token(full),
         "hardware_flops_per_token": None if low is None else [low, high],

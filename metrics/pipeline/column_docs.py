@@ -131,12 +131,14 @@ METRIC_MEANINGS: Final[dict[str, tuple[str, str]]] = {
     "trained": ("", "trainable weights, with rank and targets of adapters"),
     "flops_per_token": ("FLOP/token", "F: forward and backward, exact attention"),
     "flops_per_token_full_attention": ("FLOP/token", "F with full attention"),
+    "flops_source": ("", "fact and origin of given FLOPs; null: the formula's"),
     "peak_flops": ("FLOP/s", "P: dense peak, weighted over the operators' precisions as in mfu"),
     "peak_source": ("", "row of the peak table, with its certainty and source"),
     # what the rates are of
     "token_basis": (
         "",
-        "tokens that count: non_padding, packed (no padding), or slots (with padding)",
+        "tokens that count: non_padding, packed (no padding), slots (with padding), or given (by "
+        "a mean)",
     ),
     "time_basis": (
         "",

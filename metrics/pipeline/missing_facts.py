@@ -35,6 +35,7 @@ __all__ = [
     "Unlock",
     "facts_by_folder",
     "find_needs",
+    "needs_of",
     "unlocks",
 ]
 
@@ -43,9 +44,16 @@ Gain = Literal["tgs", "mfu"]
 ALTERNATIVES: Final[Mapping[str, str]] = {
     "accelerator": "peak_flops",
     "peak_flops": "accelerator",
-    "model": "model_config",
-    "model_config": "model",
-    "global_batch_size": "micro_batch_size, gradient_accumulation and data_parallel",
+    "model": "model_config, operators or flops_per_token",
+    "model_config": "model, operators or flops_per_token",
+    "mtp_modules": "flops_per_token",
+    "attended_pairs": "flops_per_token",
+    "seq_len": "tokens_per_step with flops_per_token",
+    "global_batch_size": (
+        "micro_batch_size, gradient_accumulation and data_parallel; or tokens_per_step"
+    ),
+    "micro_batch_size": "tokens_per_step and gradient_accumulation",
+    "packed": "mean_sample_length or tokens_per_step",
 }
 """Other facts that may be given instead of a fact."""
 
@@ -86,6 +94,7 @@ _STAND_INS: Final[Mapping[str, str]] = {
     "frozen_parts": "vision,projector",
     "mtp_modules": "0",
     "attended_pairs": "1",
+    "flops_per_token": "1e10",
     "recompute": "none",
 }
 """Values that only let an analysis go on to its next question."""
@@ -140,7 +149,19 @@ def find_needs(
 
     tables: of `Store.tables`. overlay: your accelerators. run_ids: of some runs only, default all
     """
-    rows = metrics_rows(analyse(tables, overlay).metrics)
+    return needs_of(metrics_rows(analyse(tables, overlay).metrics), tables, overlay, run_ids)
+
+
+def needs_of(
+    rows: Sequence[MetricsRow],
+    tables: Tables,
+    overlay: Sequence[Accelerator] = (),
+    run_ids: Sequence[str] | None = None,
+) -> list[RunNeeds]:
+    """Return `find_needs` of runs whose metrics are known.
+
+    rows: of the metrics of the runs; tables, overlay, run_ids: as for `find_needs`
+    """
     names = Counter(row["name"] for row in rows)
     if run_ids is not None:
         rows = [row for row in rows if not set(run_ids).isdisjoint(_members(row))]

@@ -313,6 +313,12 @@ PARTIAL_SEQUENCES: Final = MessageKind(
     when="Ranks share sequences, and only some of them are in the log.",
     fix="{mend}",
 )
+TOKENS_GIVEN: Final = MessageKind(
+    "tokens-given",
+    "TGS counts tokens by the mean {fact}={value:,.6g}, not step by step: it ranks only against "
+    "such runs",
+    when="The tokens of steps come from a mean, given by hand or logged before training.",
+)
 TOKENS_UNCOUNTED: Final = MessageKind(
     "tokens-uncounted",
     "{reason}",

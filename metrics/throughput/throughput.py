@@ -316,6 +316,7 @@ def _token_doubts(
     return (
         counts.uncounted_tokens_reason(windows, facts),
         counts.partial_sequence_warning(windows, steady.indices, facts),
+        counts.mean_tokens_note(windows, steady.indices, facts),
         counts.batch_change_warning(windows, steady.indices, facts),
     )
 
@@ -457,9 +458,11 @@ def _claims(windows: RunArrays, steady: WindowSelection) -> dict[str, Any]:
 def _token_basis(windows: RunArrays, facts: dict[str, Any]) -> str:
     """Return the basis of the tokens.
 
-    `non_padding` if ranks count tokens without padding, `packed` if samples have no padding, else
-    `slots`.
+    `given` if they are by a mean, `non_padding` if ranks count tokens without padding, `packed` if
+    samples have no padding, else `slots`.
     """
+    if set(windows.texts("counted_by").tolist()) & set(counts.MEAN_COUNTS):
+        return "given"
     if counts.counts_without_padding(windows):
         return "non_padding"
     return "packed" if facts.get("packed") else "slots"
@@ -685,6 +688,7 @@ NO_RATE_KINDS: Final = frozenset(
 """Kinds of messages that say why there is no rate, whatever facts are missing."""
 RATE_FACTS: Final = (
     *("log_interval", "seq_len", "gpus", "global_batch_size", "micro_batch_size", "packed"),
+    "gradient_accumulation",
 )
 """Facts that a rate may lack. A model or an accelerator is not among them, and comes later in the
 list of missing facts."""

@@ -36,6 +36,7 @@ from .messages import (
     PROCESS_SUM_UNKNOWN,
     RANK_SUM_DOUBTFUL,
     RANK_SUM_UNKNOWN,
+    TOKENS_GIVEN,
     TOKENS_UNCOUNTED,
 )
 from .resolved_facts import DEFAULT_OBJECTIVE, NONSTANDARD_OBJECTIVES
@@ -106,15 +107,21 @@ class CountComparison:
 def sample_length() -> pl.Expr:
     """Return the tokens of a sample: as printed, or the full length without padding."""
     filled = pl.coalesce("packed", pl.lit(value=True)) & _one_sequence()
-    return pl.coalesce("sequence_length", pl.when(filled).then("seq_len"))
+    return pl.coalesce("sequence_length", pl.when(filled).then(_sample_slots()))
 
 
 def _one_sequence() -> pl.Expr:
-    """Return whether a sample is one sequence of seq_len.
+    """Return whether a sample is a known number of sequences of seq_len.
 
-    A pair of DPO is two sequences, and PPO extends its prompts.
+    A pair of DPO is two sequences, and PPO extends its prompts: then only a given number counts.
     """
-    return pl.coalesce("objective", pl.lit(DEFAULT_OBJECTIVE)) == DEFAULT_OBJECTIVE
+    usual = pl.coalesce("objective", pl.lit(DEFAULT_OBJECTIVE)) == DEFAULT_OBJECTIVE
+    return usual | pl.col("sequences_per_sample").is_not_null()
+
+
+def _sample_slots() -> pl.Expr:
+    """Return the slots of a sample: its sequences of seq_len."""
+    return pl.col("seq_len") * pl.coalesce("sequences_per_sample", 1)
 
 
 def step_samples() -> pl.Expr:
@@ -273,13 +280,6 @@ def _samples() -> pl.Expr:
     return samples * pl.col("sample_length") / pl.col("gpus")
 
 
-def _mean_samples() -> pl.Expr:
-    """Return the tokens of a step's samples, by their mean without padding."""
-    local = pl.col("micro_batch_size") * pl.col("gradient_accumulation") / _ranks_of_a_batch()
-    local = pl.when(pl.col("step_unit") == "optimizer_step").then(local * training_steps_per_step())
-    return pl.coalesce(step_samples() / pl.col("gpus"), local) * pl.col("mean_sample_length")
-
-
 def _filled() -> pl.Expr:
     """Return whether batch sizes count tokens: samples of equal length."""
     micro_step = pl.col("step_unit") == "micro_step"
@@ -290,25 +290,29 @@ def _filled() -> pl.Expr:
 def _global_batch() -> pl.Expr:
     micro_step = pl.col("step_unit") == "micro_step"
     whole = (
-        pl.col("global_batch_size") * training_steps_per_step() * pl.col("seq_len") / pl.col("gpus")
+        pl.col("global_batch_size") * training_steps_per_step() * _sample_slots() / pl.col("gpus")
     )
     return pl.when(_filled() & ~micro_step).then(whole)
 
 
 def _micro_batches() -> pl.Expr:
-    """Return the tokens of the local batch per GPU.
+    """Return the tokens of the local batch per GPU."""
+    return pl.when(_filled()).then(_local_samples() * _sample_slots())
+
+
+def _local_samples() -> pl.Expr:
+    """Return the samples of the local batch per GPU.
 
     A local batch belongs to a data-parallel rank, and the ranks of its model-parallel group share
     the batch. Null if a pipeline's stages share the batch and their number is not known.
     """
     micro_step = pl.col("step_unit") == "micro_step"
-    each = pl.col("micro_batch_size") * pl.col("seq_len") / _ranks_of_a_batch()
-    local = each * training_steps_per_step()
+    local = pl.col("micro_batch_size") * training_steps_per_step() / _ranks_of_a_batch()
     unsaid = pl.when("accumulation_stated").then(1)
     local *= pl.when(micro_step).then(1).otherwise(pl.coalesce("gradient_accumulation", unsaid))
     stages = pl.coalesce("pipeline_parallel", "gpus")
     known = stages.is_not_null() | pl.col("pipelined").is_null()
-    return pl.when(_filled() & known).then(local)
+    return pl.when(known).then(local)
 
 
 def _ranks_of_a_batch() -> pl.Expr:
@@ -321,7 +325,7 @@ def _ranks_of_a_batch() -> pl.Expr:
 
 def _data_parallel_batches() -> pl.Expr:
     """Return the local batches of all data-parallel ranks; null if the batch is known."""
-    each = pl.col("micro_batch_size") * pl.col("gradient_accumulation") * pl.col("seq_len")
+    each = pl.col("micro_batch_size") * pl.col("gradient_accumulation") * _sample_slots()
     whole = each * training_steps_per_step() * pl.col("data_parallel") / pl.col("gpus")
     known = (pl.col("step_unit") != "micro_step") & pl.col("global_batch_size").is_null()
     return pl.when(_filled() & known).then(whole)
@@ -340,6 +344,29 @@ def _samples_times_time() -> pl.Expr:
     return pl.when(_same_span()).then(rated)
 
 
+def _mean_tokens() -> pl.Expr:
+    """Return the mean tokens of an optimizer step, per GPU and logged step."""
+    micro_step = pl.col("step_unit") == "micro_step"
+    of_micro_step = 1 / pl.col("gradient_accumulation")
+    steps = pl.when(micro_step).then(of_micro_step).otherwise(training_steps_per_step())
+    return pl.col("tokens_per_step") * steps / pl.col("gpus")
+
+
+def _mean_samples() -> pl.Expr:
+    """Return the samples of a step times their mean length, per GPU.
+
+    Null for packs of known length: they are full, whatever the mean of the samples in them.
+    """
+    consumed = pl.col("new_consumed_samples") / pl.col("new_step")
+    whole = pl.col("global_batch_size") * training_steps_per_step()
+    batch = pl.when(pl.col("step_unit") == "optimizer_step").then(whole)
+    printed = pl.col("samples") * training_steps_per_step()
+    samples = pl.coalesce(printed, pl.when(consumed > 0).then(consumed), batch)
+    each = pl.coalesce(samples / pl.col("gpus"), _local_samples())
+    full = pl.col("packed").fill_null(value=False) & pl.col("sample_length").is_not_null()
+    return pl.when(~full).then(each * pl.col("mean_sample_length"))
+
+
 def _said_at_the_end() -> pl.Expr:
     """Return null: no line states this count, see `with_closing_counts`."""
     return pl.lit(None, pl.Float64)
@@ -353,11 +380,12 @@ TOKEN_COUNTS: Final[dict[str, TokenCount]] = {
     "ranks": TokenCount("ranks", "tokens", lambda: pl.col("rank_tokens")),
     "non_padding": TokenCount("tokens without padding", "tokens", _non_padding),
     "consumed_tokens": TokenCount("consumed tokens", "printed", lambda: pl.col("grown_tokens")),
+    "mean_tokens": TokenCount("mean tokens per step", "tokens", _mean_tokens),
+    "mean_samples": TokenCount("samples x mean length", "tokens", _mean_samples),
     "consumed_samples": TokenCount("consumed samples", "slots", _consumed_samples),
     "samples": TokenCount("samples of the step", "slots", _samples),
     "global_batch": TokenCount("global batch", "slots", _global_batch),
     "micro_batches": TokenCount("micro-batches", "slots", _micro_batches),
-    "mean_samples": TokenCount("samples of the mean length", "tokens", _mean_samples),
     "data_parallel_batches": TokenCount(
         "micro-batches of the data-parallel ranks", "slots", _data_parallel_batches, usable=False
     ),
@@ -724,6 +752,8 @@ def _grown(windows: RunArrays, apart: _Gap) -> str | None:
     )
 
 
+MEAN_COUNTS: Final = {"mean_tokens": "tokens_per_step", "mean_samples": "mean_sample_length"}
+"""Counts from means of tokens, with their fact: given by a user, or logged before training."""
 FULL_BATCH_COUNTS: Final = ("global_batch", "micro_batches")
 """Counts of the batch at its full size and length."""
 CLOSING_NAMES: Final = frozenset(one.label for one in CLOSING_IDENTITIES.values())
@@ -771,14 +801,15 @@ def missing_rate_facts(
         return ["gpus"]
     rated = windows.has_any("logged_samples_per_second") and not run["rate_excludes_data"]
     sampled = rated or any(map(windows.has_any, SAMPLE_TOTAL_COLUMNS))
-    long = () if windows.has_any("sequence_length") else ("seq_len",)
+    micro_step, mean = run["step_unit"] == "micro_step", facts.get("mean_sample_length") is not None
+    long = () if mean or windows.has_any("sequence_length") else ("seq_len",)
     needed = (*long, "gpus", *(() if sampled else ("global_batch_size",)))
-    if run["step_unit"] == "micro_step":
-        needed = ("seq_len", "micro_batch_size", "packed")
+    if micro_step:
+        needed = ("micro_batch_size",) if mean else ("seq_len", "micro_batch_size", "packed")
+    if facts.get("tokens_per_step") is not None:
+        long, needed = (), ("gpus", *(("gradient_accumulation",) if micro_step else ()))
     if facts.get("steps_counted"):
         needed = ("log_interval", *needed)
-    if facts.get("mean_sample_length") is not None:
-        return [n for n in needed if n not in ("seq_len", "packed") and facts.get(n) is None]
     padded = facts.get("packed") is False and bool(long)
     lacks = [name for name in needed if facts.get(name) is None]
     return [*lacks, "packed"] if padded else lacks
@@ -827,12 +858,9 @@ def _summed_in_doubt(windows: RunArrays) -> Message | None:
 
 
 def counts_without_padding(windows: RunArrays) -> bool:
-    """Return whether a rate's tokens are those without padding."""
+    """Return whether lines print tokens without padding that a rate may use."""
     summed = windows.has_any("step_tokens") and _summed_twice(windows) is None
-    counted_by_mean = windows.value("counted_by") == "mean_samples"
-    return (
-        summed or counted_by_mean or any(map(windows.has_any, ("rank_tokens", "non_padding_count")))
-    )
+    return summed or any(map(windows.has_any, ("rank_tokens", "non_padding_count")))
 
 
 def comparison_text(comparison: CountComparison) -> str:
@@ -855,6 +883,20 @@ def batch_change_warning(
     changes = _batch_changes(facts)
     unseen = set(windows.texts("counted_by")[indices].tolist()) & set(FULL_BATCH_COUNTS)
     return BATCH_CHANGES(changes=changes) if changes and unseen else None
+
+
+def mean_tokens_note(
+    windows: RunArrays, indices: IntArray, facts: Mapping[str, Any]
+) -> Message | None:
+    """Name the mean that counts the tokens of steps.
+
+    indices: indices of the counted windows
+    """
+    used = set(windows.texts("counted_by")[indices].tolist())
+    for key, name in MEAN_COUNTS.items():
+        if key in used:
+            return TOKENS_GIVEN(fact=name, value=facts[name])
+    return None
 
 
 def count_mismatch_warning(comparison: CountComparison) -> Message | None:

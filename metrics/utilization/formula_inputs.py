@@ -83,8 +83,12 @@ class FormulaInputs:
     @property
     def is_work_known(self) -> bool:
         """True if the FLOPs per token are known, those of a vision tower included."""
-        seen = self.images is None or self.images.is_known
-        return seen and self.lengths_unknown_reason is None
+        return self.are_images_known and self.lengths_unknown_reason is None
+
+    @property
+    def are_images_known(self) -> bool:
+        """True if the FLOPs of the vision tower are known, or there is no tower."""
+        return self.images is None or self.images.is_known
 
     @property
     def tower(self) -> VisionTower | None:
@@ -156,10 +160,10 @@ def formula_inputs(
         return None
     if model is None or shape is None or "seq_len" in result.missing or trainable is None:
         return None
-    length = _mean_length(seq_len, rates, result)
+    length = mean_length(seq_len, rates, result)
     if length is None:
         return None
-    attended, unknown_reason = _attended(facts, rates, length)
+    attended, unknown_reason = run_attention(facts, rates, length)
     if attended is not None and not 1 <= attended <= length:
         result.missing.append("attended_pairs")
         result.warnings.append(messages.ATTENDED_PAIRS_IMPOSSIBLE(length=length, attended=attended))
@@ -243,7 +247,7 @@ def _between(run: FormulaInputs, low: float, high: float) -> FormulaInputs:
     return replace(run, lengths_unknown_reason=messages.PADDING_UNKNOWN, min_attended_pairs=low)
 
 
-def _mean_length(
+def mean_length(
     given: int | None, rates: Mapping[str, Any], result: UtilizationResult
 ) -> int | None:
     """Return the mean length over the tokens, where lines print one (a curriculum)."""
@@ -700,7 +704,7 @@ def _trainable(
     return Trainable(kind="lora", lora_rank=rank, lora_targets=names)
 
 
-def _attended(
+def run_attention(
     facts: Mapping[str, Mapping[str, Any]], rates: Mapping[str, Any], seq_len: int
 ) -> tuple[float | None, MessageKind | None]:
     """Return attended pairs per token if logged or given, and the reason if unknown.
@@ -731,14 +735,21 @@ def _pairs_of_spread(
     """Return the pairs per token of unpacked samples.
 
     They follow from mean and deviation of the samples' lengths: the pairs of a sample are
-    n (n + 1) / 2. Padding is not counted, neither in tokens nor in pairs.
+    n (n + 1) / 2. Padding is not counted, neither in tokens nor in pairs. Unknown where a sample
+    has several sequences, whose own lengths may differ.
     """
     mean, deviation = (
-        text_fact(facts, name) for name in ("mean_sample_length", "sample_length_deviation")
+        number_fact(facts, name) for name in ("mean_sample_length", "sample_length_deviation")
     )
-    if mean is None or deviation is None or rates.get("token_basis") != "non_padding":
+    unpadded = rates.get("token_basis") in UNPADDED_BASES
+    several = (integer_fact(facts, "sequences_per_sample") or 1) > 1
+    if mean is None or deviation is None or several or not unpadded:
         return None
-    return (float(deviation) ** 2 + float(mean) ** 2) / (2 * float(mean)) + 0.5
+    return (deviation**2 + mean**2) / (2 * mean) + 0.5
+
+
+UNPADDED_BASES: Final = ("non_padding", "given")
+"""Token bases whose tokens leave out the padding of samples."""
 
 
 def _padded_to_unknown(
@@ -746,9 +757,11 @@ def _padded_to_unknown(
 ) -> bool:
     """Return whether counted samples are padded to the longest of their batch.
 
-    False if a printed length, or a mean near seq_len, shows their length.
+    False if a printed length, or a mean near seq_len, shows their length. Tokens by a mean
+    are of such samples too, unless they are said to be packed.
     """
-    padded = bool_fact(facts, "packed") is False
+    packed = bool_fact(facts, "packed")
+    padded = packed is False or (packed is None and rates.get("token_basis") == "given")
     if not padded or rates.get("tgs") is None or rates.get("sequence_length") is not None:
         return False
     mean = _mean_of_padded(facts, rates)
@@ -758,12 +771,18 @@ def _padded_to_unknown(
 def _mean_of_padded(
     facts: Mapping[str, Mapping[str, Any]], rates: Mapping[str, Any]
 ) -> float | None:
-    """Return the tokens of a sample, padding included, if both are counted."""
+    """Return the mean tokens of a sequence: as given, else as counted.
+
+    Padding is included if it counts as tokens.
+    """
+    sequences = integer_fact(facts, "sequences_per_sample") or 1
+    if (given := number_fact(facts, "mean_sample_length")) is not None:
+        return given / sequences
     gpus, samples = integer_fact(facts, "gpus"), integer_fact(facts, "global_batch_size")
     tokens = rates.get("tokens_per_gpu_step")
     if gpus is None or samples is None or tokens is None:
         return None
-    return float(tokens * gpus / samples)
+    return float(tokens * gpus / samples / sequences)
 
 
 MAX_PADDING_DOUBT: Final = 0.005

@@ -13,11 +13,13 @@ TOKEN_DROPPING: Final = MessageKind(
     "token-dropping",
     "No MFU: some layers drop tokens (random-LTD), so the formula's FLOPs are not what ran",
     when="Layers skip tokens.",
+    fix="if you know the FLOPs, fairmfu set RUN flops_per_token=N",
 )
 OTHER_OBJECTIVE: Final = MessageKind(
     "other-objective",
     "No MFU: with objective={objective}, the formula's FLOPs are not what ran",
     when="Steps do other work than one model's forward and backward pass.",
+    fix="if you know the FLOPs, fairmfu set RUN flops_per_token=N",
 )
 ATTENDED_PAIRS_IMPOSSIBLE: Final = MessageKind(
     "attended-pairs-impossible",
@@ -115,6 +117,40 @@ PEAK_MISSING: Final = MessageKind(
     "peak-missing",
     "{error}",
     when="The accelerator has no peak for the run's precision.",
+)
+FLOPS_GIVEN: Final = MessageKind(
+    "flops-given",
+    "MFU uses {flops:,.4g} FLOPs per token, {source}, not the formula's: it compares with no "
+    "formula's MFU",
+    when="FLOPs per token are given by hand.",
+)
+OTHER_FLOPS: Final = MessageKind(
+    "other-flops",
+    "MFU uses the given {fact}={given:,.4g} FLOPs per token, {ratio:.2f}x the formula's for "
+    "{model}",
+    "doubt",
+    when="Given FLOPs per token are not those of the formula.",
+    fix="fairmfu set RUN {fact}= removes it",
+)
+OPERATORS_OF_OTHER_WORK: Final = MessageKind(
+    "operators-of-other-work",
+    "The given operators are not used: {why}",
+    "doubt",
+    when="An operator list is of another length, or of other trainable weights.",
+    fix="count them for this run, or give flops_per_token",
+)
+OPERATORS_INVALID: Final = MessageKind(
+    "operators-invalid",
+    "The given operators are not used: {why}",
+    "doubt",
+    when="A stored operator list cannot be read.",
+    fix="fairmfu set RUN operators=PATH",
+)
+FORMATS_UNKNOWN: Final = MessageKind(
+    "formats-unknown",
+    "No MFU in mixed precision: {fact} does not say which operators run in {precision}",
+    when="FLOPs per token are given, and a run computes below 16 bits.",
+    fix="give operators with the names of fairmfu flops NAME --format json",
 )
 MFU_IMPLAUSIBLE: Final = MessageKind(
     "mfu-implausible",
@@ -228,6 +264,7 @@ AUDIO_TOWER: Final = ErrorKind(
     "{model} has an audio tower, whose FLOPs are unknown.",
     "The model of a run has an audio tower.",
     ShapeError,
+    fix="give flops_per_token=N",
 )
 VISION_TOWER: Final = ErrorKind(
     "vision-tower",

@@ -19,7 +19,7 @@ from fairmfu.ingest.core.schema import FLOAT, INT, TEXT
 from ..formula import flops
 from ..formula.accelerators import Accelerator, explain_missing_peak
 from ..formula.flops import Operator
-from ..formula.precision import DtypeOf
+from ..formula.precision import BELOW_16_BITS, DtypeOf
 from . import messages
 from .formula_inputs import (
     FormulaInputs,
@@ -34,8 +34,10 @@ from .formula_inputs import (
     operator_dtypes,
     recompute_fact,
     run_attended_pairs,
+    text_fact,
     work_key,
 )
+from .given_flops import GivenFlops, difference_from_formula, find_given_flops
 from .image_work import ImageWork
 
 MAX_UTILIZATION: Final = 1.0
@@ -53,36 +55,106 @@ def score_utilization(
     a user's accelerators
     """
     out = UtilizationResult()
-    run = formula_inputs(facts, rates, out)
+    given = find_given_flops(facts, rates, out)
+    run = formula_inputs(facts, rates, out if given is None else UtilizationResult())
     hardware = find_hardware(facts, overlay, out)
-    if run is None:
-        return out
-    exact, full = run.operators(), run.operators("full")
-    known_images = run.images is None or run.images.is_known
-    out.values |= {
-        "model": canonical_model_name(run.shape, run.tower),
-        "params_total": run.params_total,
-        "work": work_key(run),
-        "attention_pattern": attention_pattern(run),
-        "attended_pairs": run_attended_pairs(run),
-        "trained": describe_trainable(run),
-    }
-    whole = (None, messages.DOCUMENT_LENGTHS_UNKNOWN)
-    if known_images and run.lengths_unknown_reason in whole:
-        out.values["flops_per_token_full_attention"] = flops.flops_per_token(full)
-    if run.is_work_known:
-        out.values["flops_per_token"] = flops.flops_per_token(exact)
-    if run.lengths_unknown_reason is not None:
-        out.missing.append("attended_pairs")
-    if hardware is None or rates["tgs"] is None:
+    if given is not None:
+        out.values |= given.columns(text_fact(facts, "trainable"))
+    if run is not None:
+        out.values |= {
+            "model": canonical_model_name(run.shape, run.tower),
+            "params_total": run.params_total,
+            "work": work_key(run),
+            "attention_pattern": attention_pattern(run),
+            "attended_pairs": run_attended_pairs(run),
+            "trained": describe_trainable(run),
+        }
+    if given is not None:
+        _set_given_flops(given, run, out)
+    elif run is not None:
+        _set_flops(run, out)
+    if hardware is None or rates["tgs"] is None or (run is None and given is None):
         return out
     try:
-        _utilisations(run, hardware, facts, rates["tgs"], out)
+        if given is not None:
+            _given_utilisations(given, hardware, facts, rates["tgs"], out)
+        elif run is not None:
+            _utilisations(run, hardware, facts, rates["tgs"], out)
     except ValueError as error:
         out.missing.append("peak_flops")
         reason = explain_missing_peak(error, out.values["device"], overlay)
         out.warnings.append(messages.PEAK_MISSING(error=reason))
     return out
+
+
+def _set_flops(run: FormulaInputs, result: UtilizationResult) -> None:
+    """Fill FLOPs per token by the formula."""
+    whole = (None, messages.DOCUMENT_LENGTHS_UNKNOWN)
+    if run.are_images_known and run.lengths_unknown_reason in whole:
+        full = flops.flops_per_token(run.operators("full"))
+        result.values["flops_per_token_full_attention"] = full
+    if run.is_work_known:
+        result.values["flops_per_token"] = flops.flops_per_token(run.operators())
+    if run.lengths_unknown_reason is not None:
+        result.missing.append("attended_pairs")
+
+
+def _set_given_flops(
+    given: GivenFlops, run: FormulaInputs | None, result: UtilizationResult
+) -> None:
+    """Fill FLOPs per token as given, with their source.
+
+    They are compared with the formula's.
+
+    run: inputs of the formula, if known
+    """
+    result.values["flops_per_token"] = given.flops_per_token
+    result.values["flops_source"] = given.source
+    if given.full is not None:
+        full = flops.flops_per_token(given.full)
+        result.values["flops_per_token_full_attention"] = full
+    result.warnings.append(messages.FLOPS_GIVEN(flops=given.flops_per_token, source=given.source))
+    ratio = difference_from_formula(given, run)
+    if run is not None and ratio is not None:
+        other = messages.OTHER_FLOPS(
+            fact=given.fact, given=given.flops_per_token, ratio=ratio, model=run.shape.name
+        )
+        result.warnings.append(other)
+
+
+def _given_utilisations(
+    given: GivenFlops,
+    hardware: Hardware,
+    facts: Mapping[str, Mapping[str, Any]],
+    tgs: float,
+    result: UtilizationResult,
+) -> None:
+    """Add MFU by given FLOPs to the result; without HFU.
+
+    Raises ValueError where a precision has no peak.
+    """
+
+    def mfu(ops: tuple[Operator, ...], of: DtypeOf = hardware.dtype_of) -> float:
+        return tgs * flops.ideal_seconds_per_token(ops, of, hardware.peaks)
+
+    fastest, values = hardware.fastest_dtype, dict[str, float | None]()
+    if fastest not in BELOW_16_BITS.values() or given.has_formats:
+        values["mfu"] = mfu(given.exact)
+        values["mfu_full_attention"] = None if given.full is None else mfu(given.full)
+        result.values["peak_flops"] = given.flops_per_token * tgs / (values["mfu"] or 1.0)
+    else:
+        values["mfu"] = None
+        result.missing.append("operators")
+        precision = facts["precision"]["value"]
+        result.warnings.append(messages.FORMATS_UNKNOWN(fact=given.fact, precision=precision))
+    if fastest in BELOW_16_BITS.values():
+        values["mfu_conservative"] = mfu(given.exact, lambda *_: fastest)
+    if "bf16" in hardware.peaks:
+        values["mfu_bf16"] = mfu(given.exact, lambda *_: "bf16")
+        if given.full is not None:
+            values["mfu_bf16_full_attention"] = mfu(given.full, lambda *_: "bf16")
+    shown = _possible(values, facts, result)
+    result.values |= {name: value for name, value in shown.items() if value is not None}
 
 
 OPERATOR_SCHEMA: Final = pl.Schema(
@@ -111,11 +183,18 @@ def operator_table(
     rates: a row of metrics.throughput.throughput.summarise or of metrics.pipeline.analysis
     """
     out = UtilizationResult()
+    given = find_given_flops(facts, rates, out)
     run = formula_inputs(facts, rates, out)
-    if run is None or not (run.images is None or run.images.is_known):
+    if given is not None:
+        exact, full = given.exact, given.full or (None,) * len(given.exact)
+    elif run is not None and run.are_images_known:
+        exact, full = run.operators(), run.operators("full")
+    else:
         return OPERATOR_SCHEMA.to_frame()
     dtypes = operator_dtypes(facts, out)
-    exact, full = run.operators(), run.operators("full")
+    below_16_bits = dtypes is not None and dtypes[1] in BELOW_16_BITS.values()
+    if given is not None and below_16_bits and not given.has_formats:
+        dtypes = None
     total = flops.flops_per_token(exact)
     rows = [
         {
@@ -124,8 +203,8 @@ def operator_table(
             "dtype": dtypes[0](op, "forward") if dtypes else None,
             "forward_flops_per_token": op.forward,
             "flops_per_token": op.training,
-            "flops_per_token_full_attention": whole.training,
-            "share": op.training / total,
+            "flops_per_token_full_attention": None if whole is None else whole.training,
+            "share": op.training / total if total else None,
             "estimate": op.estimate,
         }
         for op, whole in zip(exact, full, strict=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import cache
-from math import inf
+from math import inf, nan
 from statistics import median
 from typing import Any, Final
 
@@ -767,7 +767,8 @@ def operators(operator_rows: Table) -> Figure | None:
         kept["layers"] += each["layers"] or 0
         kept["dtypes"] |= {each["dtype"]: None} if each["dtype"] else {}
         kept["exact"] += each["flops_per_token"]
-        kept["full"] += each["flops_per_token_full_attention"]
+        full = each["flops_per_token_full_attention"]
+        kept["full"] += nan if full is None else full
     whole = {name: sum(kept[name] for kept in found.values()) for name in ("exact", "full")}
     if not whole["exact"]:
         return None
@@ -777,7 +778,7 @@ def operators(operator_rows: Table) -> Figure | None:
             "layers": kept["layers"],
             "dtype": ", ".join(kept["dtypes"]),
             **{f"flops_{name}": chart_number(kept[name]) for name in whole},
-            **{f"share_{name}": chart_number(kept[name] / whole[name]) for name in whole},
+            **{f"share_{name}": chart_number(kept[name] / (whole[name] or nan)) for name in whole},
         }
         for kept in sorted(found.values(), key=lambda kept: (-kept["exact"], kept["operator"]))
     ]

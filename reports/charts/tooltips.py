@@ -74,6 +74,7 @@ def _card(row: ComparisonRow) -> dict[str, Any]:
         "peak_own": _peak(row),
         "peak_bf16": _bf16_peak(row, mfu),
         "peak_source": row.get("peak_source"),
+        "flops_source": row.get("flops_source"),
         "basis": _basis(row),
         "windows": confidence_text(row),
         "formula": row["formula"],

@@ -69,11 +69,13 @@ class Comparison:
             says = f"{self._repeated.sentence()}. {self._repeated.notes}".rstrip()
             told = [printable(says), *told]
         if unranked_pair(self.rows) is not None:
-            return [*told, *verdict_sentences(self.rows)]
+            priced = any(study.kind == "accelerators" for study in self.studies)
+            return told if priced else [*told, *verdict_sentences(self.rows)]
         left = [row for row in self.rows if row["run_id"] in self._left]
+        apart = _left_apart(left, len(self.rows)) if ranked_groups(left) else []
         if self.studies and not ranked_groups(left):
             return told
-        return [*told, *verdict_sentences(left)]
+        return [*told, *verdict_sentences(left), *apart]
 
     @property
     def _repeated(self) -> SpeedChange | None:
@@ -179,6 +181,16 @@ MAX_SENTENCES: Final = 10
 MAX_REASONS: Final = 3
 
 
+def _left_apart(rows: Sequence[ComparisonRow], count: int) -> list[str]:
+    """Return that some runs have no rank, with the commonest reason."""
+    apart = [row["not_ranked"][0] for row in rows if row["not_ranked"]]
+    if not apart:
+        return []
+    ((why, times),) = Counter(apart).most_common(1)
+    often = "" if times == len(apart) else f" ({count_noun(times, 'run')})"
+    return [f"{len(apart):,} of {count_noun(count, 'run')} not ranked: {why}{often}."]
+
+
 def _rest(sentences: int, alone: int, rows: Sequence[ComparisonRow]) -> list[str]:
     """Return what the brief answer leaves out, in counts."""
     apart = [row["not_ranked"][0] for row in rows if row["not_ranked"]]
@@ -187,7 +199,7 @@ def _rest(sentences: int, alone: int, rows: Sequence[ComparisonRow]) -> list[str
     counts = (
         f"{count_noun(sentences, 'more comparison')}" if sentences > 0 else "",
         f"{count_noun(alone, 'run')} with nothing comparable" if alone else "",
-        f"{count_noun(len(apart), 'run')} not ranked, mostly: {reasons}" if apart else "",
+        f"{count_noun(len(apart), 'run')} not ranked, most often: {reasons}" if apart else "",
     )
     told = "; ".join(filter(None, counts))
     return [f"Not shown: {told}."] if told else []

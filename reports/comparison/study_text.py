@@ -7,21 +7,25 @@ from typing import Any, Final
 
 import polars as pl
 
-from fairmfu.metrics.compare.comparability import COLUMN_LABELS
+from fairmfu.metrics.compare.comparability import COLUMN_LABELS, REPEAT_KEY_COLUMNS
 from fairmfu.metrics.compare.comparison_row import ComparisonRow
-from fairmfu.metrics.compare.repeated_runs import SpeedRatio
-from fairmfu.metrics.compare.studies import (
-    DEVICE,
-    FACTS,
-    GPUS,
-    Change,
-    Effect,
+from fairmfu.metrics.compare.repeated_runs import MIN_REPEATS, SpeedRatio, speed_ratio
+from fairmfu.metrics.compare.scaling import (
+    SAME_SIZE,
     ScalePoint,
-    Setting,
-    Study,
     batch_growth,
     one_doubling_ahead,
     scale_points,
+)
+from fairmfu.metrics.compare.studies import (
+    DEVICE,
+    FACTS,
+    FOLLOWS,
+    GPUS,
+    Change,
+    Effect,
+    Setting,
+    Study,
     value_words,
 )
 from fairmfu.metrics.core.run_table import not_null, short_doubt, value_of
@@ -148,7 +152,7 @@ def _of_knobs(study: Study) -> str:
     if best is None or best.ratio is None:
         return f"No ratio: {_why_no_ratio(study)}."
     told = [_gain(effect.changes[0], not_null(effect.ratio)) for effect in single]
-    told += [_gain(not_null(e.step_change), not_null(e.step_ratio)) for e in steps]
+    told += [_step(effect, study) for effect in steps]
     shown = told[:MAX_NAMED_EFFECTS]
     more = len(told) - len(shown)
     listed = "; ".join([*shown, *([f"{more} more in the table"] if more else [])])
@@ -161,12 +165,30 @@ def _of_knobs(study: Study) -> str:
     ahead = f"Against {of_base}, the best is {_label(best, study)}: "
     if best.ratio.ratio < 1:
         ahead = f"Nothing is faster than {of_base}; next is {_label(best, study)}: "
-    one = f" One fact at a time: {listed}." if listed else ""
-    return f"{ahead}{_apart(best.ratio)}.{one}{_confounded(study)}"
+    one = f" One fact at a time, from the nearest setting: {listed}." if listed else ""
+    return f"{ahead}{_apart(best.ratio)}{_as_fast_as(best, study)}.{one}{_confounded(study)}"
+
+
+def _as_fast_as(best: Effect, study: Study) -> str:
+    """Return how many other settings the data cannot tell from the best."""
+    fastest = best.setting.side
+    others = [e.setting.side for e in study.effects if e is not best and e.ratio is not None]
+    if fastest is None:
+        return ""
+    tied = [side for side in others if side is not None and speed_ratio(fastest, side).is_tied]
+    return f", not told apart from {count_noun(len(tied), 'other setting')}" if tied else ""
 
 
 def _gain(change: Change, ratio: SpeedRatio) -> str:
     return f"{_change(change)}: {_apart(ratio)}"
+
+
+def _step(effect: Effect, study: Study) -> str:
+    """Return the effect of the last fact of a setting, and the other facts beside it."""
+    change, ratio = not_null(effect.step_change), not_null(effect.step_ratio)
+    beside = [c for c in effect.changes if c.name != change.name]
+    at = f" at {', '.join(map(_after, beside))}" if len(study.by) <= MAX_NAMED_FACTS else ""
+    return f"{_change(change)}{at}: {_apart(ratio)}"
 
 
 def _apart(ratio: SpeedRatio) -> str:
@@ -215,11 +237,11 @@ def _of_scale(study: Study) -> str:
     if last.efficiency is None:
         return f"Only {first.gpus} GPUs have a rate."
     growth = batch_growth(study)
-    how = f" ({BATCH_WORDS[growth]})" if growth else ""
+    how = f" ({BATCH_WORDS[growth]}{_also(first, last)})" if growth else ""
     ratio = last.efficiency
     ends = ""
     if ratio.low is not None and ratio.high is not None:
-        ends = f" ({100 * ratio.low:.1f} to {100 * ratio.high:.1f})"
+        ends = f" (95 % interval {100 * ratio.low:.1f} to {100 * ratio.high:.1f})"
     text = (
         f"On {last.gpus:,} GPUs each has {percent(ratio.ratio)}{ends} of its speed on "
         f"{first.gpus:,}{how}."
@@ -234,13 +256,19 @@ def _of_scale(study: Study) -> str:
     ahead = one_doubling_ahead(study)
     if ahead is not None:
         text += (
-            f" On {ahead.gpus:,} GPUs expect {100 * ahead.low:.0f} to {percent(ahead.high)} (90 % "
-            "interval)."
+            f" On {ahead.gpus:,} GPUs expect {100 * ahead.low:.0f} to {percent(ahead.high)} of the "
+            f"speed on {first.gpus:,} (90 % interval)."
         )
-    if ratio.ratio >= 1:
-        return text
+    if ratio.ratio > 1 + SAME_SIZE:
+        return f"{text} Above 100 %: the run on {first.gpus:,} is no fair baseline."
     gap = gap_sentence(last.effect.setting.first, first.effect.setting.first)
     return f"{text} {gap}".strip()
+
+
+def _also(first: ScalePoint, last: ScalePoint) -> str:
+    """Return the facts that change with the GPUs from the fewest to the most."""
+    changes = [c for c in last.effect.changes if c.name != GPUS] if first is not last else []
+    return f"; also {', '.join(map(_change, changes))}" if changes else ""
 
 
 def _of_accelerators(study: Study) -> str:
@@ -308,6 +336,7 @@ SETTING_COLUMNS: Final[Columns] = {
     "mfu": ("MFU exact\nattention", percent),
     "peak_memory_bytes": ("peak\nGiB", lambda memory: f"{memory / GIB:.1f}"),
     "seconds_per_step": ("s a\nstep", "{:.3g}".format),
+    "tokens_per_update": ("tokens per\nupdate", count),
     "gpu_hours_per_billion_tokens": ("GPU-h per\n1 billion tokens", decimal),
     "cost_per_billion_tokens": ("cost of\n1 billion tokens", "{:,.2f}".format),
     "doubt": ("doubt", str),
@@ -330,7 +359,13 @@ SCALE_COLUMNS: Final[Columns] = {
     "outcome": ("outcome", str),
 }
 DROPPABLE_COLUMNS: Final = (
-    *("one_fact", "seconds_per_step", "gpu_hours_per_billion_tokens", "tokens_per_second"),
+    *(
+        "one_fact",
+        "tokens_per_update",
+        "seconds_per_step",
+        "gpu_hours_per_billion_tokens",
+        "tokens_per_second",
+    ),
     *("per_doubling", "peak_memory_bytes"),
 )
 """Columns that a narrow terminal omits, in this order."""
@@ -369,6 +404,7 @@ STUDY_SCHEMA: Final = pl.Schema(
         "mfu": pl.Float64,
         "peak_memory_bytes": pl.Float64,
         "seconds_per_step": pl.Float64,
+        "tokens_per_update": pl.Float64,
         "gpu_hours_per_billion_tokens": pl.Float64,
         "cost_per_billion_tokens": pl.Float64,
         "doubt": pl.String,
@@ -412,8 +448,8 @@ def _frame_row(study: Study, effect: Effect, points: dict[int, ScalePoint]) -> d
 
 
 COPIED_COLUMNS: Final = (
-    *("peak_memory_bytes", "seconds_per_step", "gpu_hours_per_billion_tokens"),
-    "cost_per_billion_tokens",
+    *("peak_memory_bytes", "seconds_per_step", "tokens_per_update"),
+    *("gpu_hours_per_billion_tokens", "cost_per_billion_tokens"),
 )
 
 
@@ -441,7 +477,15 @@ def _label(effect: Effect, study: Study) -> str:
 
 def study_notes(study: Study) -> list[str]:
     """Return runs without a rate, and doubts about the intervals and the facts."""
-    return [note for note in (_failed(study), _once(study), _unlike(study)) if note]
+    notes = (_speed_alone(study), _failed(study), _once(study), _unlike(study))
+    return [note for note in notes if note]
+
+
+def _speed_alone(study: Study) -> str:
+    """Return that losses are not compared, where a setting may train otherwise."""
+    if not {"precision", "samples_per_update", "micro_batch_size"}.intersection(study.by):
+        return ""
+    return "This is speed alone: losses are not compared."
 
 
 def _failed(study: Study) -> str:
@@ -463,16 +507,25 @@ def _rated(setting: Setting) -> set[str]:
 
 
 def _once(study: Study) -> str:
-    """Return that the noise between runs is unknown."""
+    """Return that the noise between runs is unknown, and the remedy."""
     sides = [effect.setting.side for effect in study.effects if effect.setting.side is not None]
     once = [side for side in sides if not side.has_run_interval]
     if not once:
         return ""
-    who = "All settings" if len(once) == len(sides) else f"{count_noun(len(once), 'setting')}"
-    have = "have" if len(once) > 1 or len(once) == len(sides) else "has"
+    every = len(once) == len(sides)
+    who = "All intervals leave" if every else f"{count_noun(len(once), 'interval')} leave"
+    leave = who if every or len(once) > 1 else f"{who}s"
+    silent = [row for side in once if len(side.rows) >= MIN_REPEATS for row in side.rows]
+    unknown = [n for n in REPEAT_KEY_COLUMNS if any(value_of(row, n) is None for row in silent)]
+    if unknown:
+        return (
+            f"{leave} out the noise between runs, because {_facts(unknown)} "
+            f"{'is' if len(unknown) == 1 else 'are'} unknown, and runs may not repeat each other. "
+            f"Fix: fairmfu set RUN {' '.join(f'{name}=VALUE' for name in unknown)}"
+        )
     return (
-        f"{who} {have} fewer than 3 runs, so intervals leave out the noise between runs. "
-        "Fix: repeat each setting three times."
+        f"{leave} out the noise between runs, because their settings have fewer than "
+        f"{MIN_REPEATS} runs. Fix: run each setting three times."
     )
 
 
@@ -483,6 +536,7 @@ def _unlike(study: Study) -> str:
         COLUMN_LABELS.get(name, name)
         for name in FACTS
         if name not in study.by
+        and name not in FOLLOWS
         and any(setting.values[name] is None for setting in settings)
         and any(setting.values[name] is not None for setting in settings)
     ]

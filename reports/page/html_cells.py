@@ -128,6 +128,7 @@ CLAIMS: Final[dict[str, tuple[Formatter, str]]] = {
 
 FORMATTERS: Final[dict[str, Callable[..., str]]] = {
     "number": number,
+    "outcome": lambda kind: run_narrative.OUTCOME_LABELS.get(kind, DASH).partition(" (")[0],
     "percent": percent,
     "significant": significant,
     "scientific": scientific,
@@ -153,6 +154,7 @@ FILTERS: Final[dict[str, Callable[..., object]]] = {
 GLOBALS: Final[dict[str, object]] = {
     **FORMATTERS,
     "ATTENTION": ATTENTION,
+    "CONVENTIONS": CONVENTIONS,
     "CLAIMS": CLAIMS,
     "Column": Column,
     "DASH": DASH,

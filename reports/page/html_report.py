@@ -55,33 +55,35 @@ class Controls:
     """Choices of the reader.
 
     filters: those with several choices; frameworks: of the legend
-    counts: number of runs by model and accelerator, as JSON, for the count of shown runs; "" for
-        none
+    subjects: run ids by model and accelerator, as JSON, for parts of the page that are packed; ""
+        for none
     """
 
     filters: Sequence[Filter]
-    counts: str
+    subjects: str
     frameworks: Sequence[str]
 
     @classmethod
     def of(cls, runs: Iterable[Json]) -> Controls:
         """Return filters for the differences between runs.
 
-        runs: with framework, model and accelerator
+        runs: with run_id, framework, model and accelerator
         """
-        counts: dict[tuple[str, str], int] = {}
+        subjects: dict[tuple[str, str], list[str]] = {}
         frameworks: dict[str, None] = {}
         for run in runs:
             pair = (run["model"] or "", run["accelerator"] or "")
-            counts[pair] = counts.get(pair, 0) + 1
+            subjects.setdefault(pair, []).append(run["run_id"])
             frameworks[run["framework"]] = None
         filters = (
-            Filter(name, label, sorted({pair[at] for pair in counts} - {""}))
+            Filter(name, label, sorted({pair[at] for pair in subjects} - {""}))
             for at, (name, label) in enumerate((("model", "Model"), ("accelerator", "GPU")))
         )
         return cls(
             filters=[one for one in filters if len(one.choices) > 1],
-            counts=str(json_block([[*pair, count] for pair, count in sorted(counts.items())])),
+            subjects=str(
+                json_block([[*pair, " ".join(ids)] for pair, ids in sorted(subjects.items())])
+            ),
             frameworks=[*frameworks],
         )
 
@@ -116,7 +118,8 @@ class PageView:
     """Data for the template of the report.
 
     sheet: collects folds and figures; data: the report's JSON; figures: its charts by key
-    verdicts: if no group has several runs; alone: single runs of a group; apart: without a rank
+    verdicts: if no group has several runs; alone: single runs of a group
+    failed, slowed: runs that ended badly, or slowed down inside; all_runs: of the table of runs
     explained: with a logged figure; waterfalls: of the first group. Runs in tables have the
         `accelerator` of the filter.
     """
@@ -128,7 +131,9 @@ class PageView:
     verdicts: Sequence[Sentences]
     groups: Sequence[GroupView]
     alone: Sequence[Json]
-    apart: Sequence[Json]
+    failed: Sequence[Json]
+    slowed: Sequence[Json]
+    all_runs: Sequence[Json]
     explained: Sequence[Json]
     waterfalls: Sequence[Json]
     more_waterfalls: bool
@@ -146,9 +151,13 @@ class PageView:
 
 def render_page(content: ReportContent) -> str:
     """Render the report as one HTML page."""
-    page = page_view(content)
+    return document(page_view(content))
+
+
+def document(page: PageView) -> str:
+    """Return the page as an HTML document."""
     body = render("page/report.html.j2", page=page)
-    return page.sheet.html(content.data["title"], body, style=packaged("report.css"))
+    return page.sheet.html(page.data["title"], body, style=packaged("report.css"))
 
 
 def page_view(content: ReportContent) -> PageView:
@@ -168,7 +177,9 @@ def page_view(content: ReportContent) -> PageView:
         verdicts=[] if several else verdicts,
         groups=_groups(data, runs, verdicts),
         alone=[runs[run_id] for run_id in alone],
-        apart=[runs[run_id] for run_id in data["apart"]],
+        failed=[runs[run_id] for run_id in data["failed"]],
+        slowed=[runs[run_id] for run_id in data["slowed"]],
+        all_runs=[*runs.values()],
         explained=explained if data["in_full"] else explained[:MAX_EXPLAINED_RUNS],
         waterfalls=[runs[run_id] for run_id in drawn],
         more_waterfalls=bool(drawn) and _count_waterfalls(content) > len(drawn),

@@ -259,6 +259,7 @@ def _figures(content: ReportContent, group: Sequence[Row]) -> str:
         "relative to best": lambda run: _number(run["relative_tgs"], percent),
         "MFU exact attention": lambda run: _number(run["mfu_exact_own"], percent),
         "MFU full attention": lambda run: _number(run["mfu_full_own"], percent),
+        "given FLOPs": lambda run: _safe(run["flops_source"] or EMPTY_CELL),
         "MFU exact, BF16 peak": lambda run: _number(run["mfu_exact_bf16"], percent),
         "MFU full, BF16 peak": lambda run: _number(run["mfu_full_bf16"], percent),
         "logged": lambda run: _claimed(run, "logged"),

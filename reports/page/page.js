@@ -9,6 +9,7 @@ const NEAR = "400px"; // a chart is drawn when it is so near to what is seen
 const NARROW = 700; // below this many pixels panels stand one below the other
 const LEAST = 80; // pixels below which no panel shrinks
 const BESIDE = 84; // pixels that axes take beside a panel, until it has been measured
+const STILL = 12; // frames without a move after which a place has been reached
 
 const root = document.documentElement;
 const controls = document.querySelector(".controls");
@@ -32,6 +33,7 @@ function show() {
   }
   mark(document);
   for (const drawn of views.values()) tell(drawn);
+  for (const head of all(".sortable [aria-sort]")) sort(head);
   say();
 }
 
@@ -41,6 +43,13 @@ const fits = ({model, accelerator}) =>
 
 /** Hides the runs that the filters leave out, and marks the selected one. */
 function mark(within) {
+  for (const part of all("[data-runs], [data-holds]", within)) {
+    const runs = runsOf(part);
+    const fitting = runs.filter(runFits).length;
+    part.classList.toggle("filtered", runs.length > 0 && !fitting);
+    const words = part.querySelector(":scope > summary .fitting");
+    if (words) words.textContent = fitting === runs.length ? "" : ` \u00b7 ${fitting} match the filters`;
+  }
   for (const element of all("[data-run]", within)) {
     const {run, model} = element.dataset;
     const selected = run === state.selected;
@@ -53,20 +62,20 @@ function mark(within) {
   }
 }
 
-/** How many runs the filters show, and of how many. */
-function counted() {
-  const held = controls.dataset.counts;
-  const groups = held
-    ? JSON.parse(held)
-    : [...new Map([...all("[data-run][data-model]")].map(({dataset: d}) => [d.run, d])).values()]
-        .map(({model, accelerator}) => [model, accelerator, 1]);
-  const sum = (rows) => rows.reduce((total, row) => total + row[2], 0);
-  return [sum(groups.filter(([model, accelerator]) => fits({model, accelerator}))), sum(groups)];
+/** The runs that a part of the page is about. */
+const runsOf = ({dataset}) => (dataset.runs ?? dataset.holds).split(" ").filter(Boolean);
+
+/** Model and accelerator of each run, also of those in packed folds. */
+const subjects = new Map();
+for (const {dataset} of all("[data-run][data-model]")) subjects.set(dataset.run, dataset);
+for (const [model, accelerator, runs] of JSON.parse(controls?.dataset.subjects ?? "[]")) {
+  for (const run of runs.split(" ")) subjects.set(run, {model, accelerator});
 }
+const runFits = (run) => fits(subjects.get(run) ?? {});
 
 function say() {
   if (!controls) return;
-  const [shown, total] = counted();
+  const [shown, total] = [[...subjects.keys()].filter(runFits).length, subjects.size];
   const runs = total === 1 ? "run" : "runs";
   const words = [];
   if (total) words.push(total === 1 && shown ? "One run." : shown === total ? `All ${total} ${runs} shown.` : `${shown} of ${total} ${runs} shown.`);
@@ -98,9 +107,9 @@ function remember(at = "") {
     if (value !== DEFAULTS[name]) kept.set(name === "selected" ? "run" : name, value);
   }
   const chosen = kept.size ?? [...kept].length;
-  if (at && !chosen) return; // the address names the place already
   if (at) kept.set("at", at);
-  const address = location.href.split("#")[0] + (chosen ? `#${kept}` : "");
+  const fragment = chosen ? kept.toString() : encodeURIComponent(at);
+  const address = location.href.split("#")[0] + (fragment && `#${fragment}`);
   if (address === location.href) return;
   try {
     history.replaceState(null, "", address);
@@ -144,10 +153,28 @@ async function reveal(id) {
     fold.open = true;
   }
   await unpack(found.closest("details"));
-  clear();
-  found.scrollIntoView();
-  found.querySelector("summary")?.focus({preventScroll: true});
+  if (found.closest(".filtered")) change({model: "", accelerator: ""}); // else it can't be seen
+  found.querySelector(":scope > summary")?.focus({preventScroll: true});
   remember(id);
+  await land(found);
+}
+
+let goal; // where the page is going to, until the reader goes elsewhere
+
+/** Goes to an element, and stays there while what is above takes its size. */
+async function land(found) {
+  goal = found;
+  let last;
+  for (let still = 0; goal === found && still < STILL;) {
+    clear();
+    found.scrollIntoView();
+    await new Promise(requestAnimationFrame);
+    const {top} = found.getBoundingClientRect();
+    const moves = top !== last || busy || waiting.size || document.readyState !== "complete";
+    still = moves ? 0 : still + 1;
+    last = top;
+  }
+  if (goal === found) goal = undefined;
 }
 
 /** The element of that id in a fold that is still packed. */
@@ -200,6 +227,7 @@ async function unpack(fold) {
   try {
     fold.insertAdjacentHTML("beforeend", await body);
     mark(fold);
+    arrange(fold);
     look(fold);
   } catch (error) {
     fold.append(warning(`This section could not be opened: ${error.message}.`));
@@ -212,6 +240,75 @@ function warning(text) {
   line.className = "warning";
   line.textContent = text;
   return line;
+}
+
+// --- tables that can be sorted and searched -----------------------------------------------------
+
+const texts = new Intl.Collator("en", {numeric: true});
+
+/** Gives tables a search, and their headings buttons; without a script they are plain tables. */
+function arrange(within) {
+  for (const table of all("table.sortable", within)) {
+    for (const head of table.tHead.rows[0].cells) {
+      const button = document.createElement("button");
+      button.type = "button";
+      button.className = "sort";
+      button.append(...head.childNodes);
+      button.addEventListener("click", () => turn(head));
+      head.append(button);
+    }
+    const [line, label, input, found] = ["p", "label", "input", "output"].map((name) => document.createElement(name));
+    line.className = "find screen";
+    input.type = "search";
+    input.autocomplete = "off";
+    input.addEventListener("input", () => find(table, input.value, found));
+    label.append("Search all columns ", input);
+    line.append(label, found);
+    table.closest(".scroll").before(line);
+  }
+}
+
+/** Sorts by a column, or the other way; figures begin with the largest. */
+function turn(head) {
+  const falls = head.ariaSort ? head.ariaSort === "ascending" : head.matches(".number");
+  for (const other of head.parentElement.cells) other.ariaSort = null;
+  head.ariaSort = falls ? "descending" : "ascending";
+  sort(head);
+}
+
+/** Puts the rows in the order that a heading says; what is unknown comes last. */
+function sort(head) {
+  const body = head.closest("table").tBodies[0];
+  const numeric = head.matches(".number");
+  const sign = head.ariaSort === "descending" ? -1 : 1;
+  const keyed = [...body.rows].map((row) => [keyOf(row.cells[head.cellIndex], numeric), row]);
+  keyed.sort(([a], [b]) => {
+    if (a === "" || b === "") return (a === "") - (b === "");
+    return sign * (numeric ? a - b : texts.compare(a, b));
+  });
+  body.append(...keyed.map(([, row]) => row));
+}
+
+/** A cell's value: of the chosen convention where it has several, "" where it is unknown. */
+function keyOf({dataset, textContent}, numeric) {
+  if (dataset.sort === undefined) return textContent.trim();
+  const chosen = `${state.attention}_${state.peak}:`;
+  const parts = dataset.sort.split(" ");
+  const value = parts.length > 1 ? parts.find((part) => part.startsWith(chosen))?.slice(chosen.length) : parts[0];
+  return numeric && value ? Number(value) : value ?? "";
+}
+
+/** Hides the rows that lack one of the words. */
+function find(table, text, found) {
+  const words = text.toLowerCase().split(/\s+/).filter(Boolean);
+  const rows = [...table.tBodies[0].rows];
+  const fitting = rows.filter((row) => {
+    const held = row.textContent.toLowerCase();
+    const fit = words.every((word) => held.includes(word));
+    row.classList.toggle("unfound", !fit);
+    return fit;
+  });
+  found.textContent = words.length ? `${fitting.length} of ${rows.length} rows` : "";
 }
 
 // --- charts -----------------------------------------------------------------------------------
@@ -379,9 +476,9 @@ function tell({made, names: known = []}) {
   if (news.length) made.view.runAsync();
 }
 
-/** A table that is wider than its place can be scrolled from the keyboard. */
+/** A table that is larger than its place can be scrolled from the keyboard. */
 function reachable(box) {
-  const wider = box.scrollWidth > box.clientWidth + 1;
+  const wider = box.scrollWidth > box.clientWidth + 1 || box.scrollHeight > box.clientHeight + 1;
   box.toggleAttribute("tabindex", wider);
   if (!wider) return;
   box.tabIndex = 0;
@@ -420,6 +517,8 @@ document.addEventListener("change", ({target}) => {
   if (controls?.contains(target) && target.name in state) change({[target.name]: target.value});
 });
 document.addEventListener("click", ({target}) => {
+  const place = target.closest?.("a[href^='#']")?.hash;
+  if (place && place === location.hash) reveal(decoded(place.slice(1))); // no hashchange then
   const button = target.closest?.("button");
   if (button?.matches(".pick")) select(button.dataset.run);
   else if (button?.matches(".clear")) change({selected: ""});
@@ -428,9 +527,22 @@ document.addEventListener("click", ({target}) => {
 document.addEventListener("keydown", ({key, target}) => {
   if (key === "Escape" && state.selected && !target.matches("select")) change({selected: ""});
 });
+for (const kind of ["wheel", "touchmove", "pointerdown", "keydown"]) {
+  addEventListener(kind, () => { goal = undefined; }, {passive: true, capture: true});
+}
 addEventListener("hashchange", recall);
 addEventListener("beforeprint", () => {
+  for (const fold of all("details:not([open], [data-packed])")) {
+    fold.open = true;
+    fold.dataset.closed = ""; // on the screen
+  }
   for (const figure of all("figure[aria-label]")) if (!figure.closest("details:not([open])")) draw(figure);
+});
+addEventListener("afterprint", () => {
+  for (const fold of all("details[data-closed]")) {
+    fold.open = false;
+    delete fold.dataset.closed;
+  }
 });
 let resized;
 addEventListener("resize", () => {
@@ -441,6 +553,7 @@ addEventListener("resize", () => {
   }, 200);
 });
 library()?.catch(console.error);
+arrange(document);
 show();
 recall();
 addEventListener("load", () => {

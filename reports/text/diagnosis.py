@@ -7,6 +7,7 @@ from itertools import pairwise
 from typing import Final
 
 from fairmfu.metrics.core.memory_growth import GROWTH
+from fairmfu.metrics.core.messages import by_gravity
 from fairmfu.metrics.core.quantities import SECONDS_PER_HOUR
 from fairmfu.metrics.core.run_table import (
     MemoryChange,
@@ -64,8 +65,10 @@ def _rate(row: MetricsRow) -> str:
     if tgs is not None:
         low, high = row["tgs_low"], row["tgs_high"]
         told.append(f"{count(tgs)} tokens/s/GPU")
-        if low is not None and high is not None:
+        graver, _ = by_gravity(row["warnings"] or [])
+        if low is not None and high is not None and not graver:
             told[-1] += f" (95 % interval {count(low)} to {count(high)})"
+        told[-1] += _spikes(row)
     elif samples is not None:
         told.append(f"{count(samples)} samples/s over all GPUs")
     if row["mfu"] is not None:
@@ -77,6 +80,20 @@ def _rate(row: MetricsRow) -> str:
         return f"Rate: {', '.join(told)}."
     reason, lacks = explain_missing_rate(row)
     return f"Rate: unknown, because {reason}." if reason and not lacks else ""
+
+
+def _spikes(row: MetricsRow) -> str:
+    """Return the rate by the other treatment of slow windows of unknown cause, if any."""
+    slower, faster, tgs = row["tgs_with_spikes"], row["tgs_without_spikes"], row["tgs"]
+    if slower is None or faster is None or tgs is None:
+        return ""
+    counts_them = abs(tgs - slower) < abs(tgs - faster)
+    own, other = (
+        ("with", f"{count(faster)} without")
+        if counts_them
+        else ("without", f"{count(slower)} with")
+    )
+    return f" {own} the slow windows of unknown cause ({other} them)"
 
 
 def speed_line(row: MetricsRow) -> str:

@@ -111,6 +111,20 @@ PRINTED_WITHOUT_OTHERS: Final = ErrorKind(
     click.UsageError,
     fix="give --against-others, or omit --printed",
 )
+COUNT_WITH_OPTIONS: Final = ErrorKind(
+    "count-with-options",
+    "--count counts one sequence in training, and cannot take {options}.",
+    "A count of a config.json is asked for, with an option of the formula.",
+    click.UsageError,
+    fix="omit {options}, or omit --count",
+)
+COUNT_WITHOUT_CONFIG: Final = ErrorKind(
+    "count-without-config",
+    "--count needs the path of a config.json, and {model!r} is none.",
+    "A count is asked for by the name of a model.",
+    click.UsageError,
+    fix="give the path of the model's config.json",
+)
 LOG_WITHOUT_CHECK: Final = ErrorKind(
     "log-without-check",
     "LOG needs --check.",

@@ -111,11 +111,27 @@ def show_missing(needs: Sequence[RunNeeds], output: str) -> str:
 
 
 def _no_gain(needs: Sequence[RunNeeds]) -> str:
-    without = Counter(run.reason.partition(". ")[0].rstrip(".") for run in needs if not run.gain)
-    if not without:
+    reasons = [run.reason.partition(". ")[0].rstrip(".") for run in needs if not run.gain]
+    if not reasons:
         return "" if needs else "Every run has an MFU."
-    reasons = "; ".join(f"{reason} ({count:,})" for reason, count in without.most_common())
-    return wrapped(f"No fact gives {count_noun(without.total(), 'run')} an MFU: {reasons}.")
+    of_work = Counter(reason for reason in reasons if reason.startswith(OTHER_WORK))
+    others = Counter(reason for reason in reasons if not reason.startswith(OTHER_WORK))
+    found = []
+    if others:
+        runs = count_noun(others.total(), "run")
+        found.append(wrapped(f"No fact gives {runs} an MFU: {_counted(others)}."))
+    if of_work:
+        runs = count_noun(of_work.total(), "run")
+        found.append(wrapped(f"Only flops_per_token can give {runs} an MFU: {_counted(of_work)}."))
+    return "\n".join(found)
+
+
+OTHER_WORK: Final = "No MFU: "
+"""Beginning of a reason against the formula, and not against given FLOPs."""
+
+
+def _counted(reasons: Counter[str]) -> str:
+    return "; ".join(f"{reason} ({count:,})" for reason, count in reasons.most_common())
 
 
 def _unlock_frame(needs: Sequence[RunNeeds]) -> pl.DataFrame:

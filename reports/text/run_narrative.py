@@ -80,6 +80,7 @@ TOKEN_BASES: Final = {
     "packed": "packed tokens",
     "slots": "tokens including padding",
     "non_padding": "tokens without padding",
+    "given": "tokens by a mean, not step by step",
 }
 """Values of `token_basis` in words."""
 

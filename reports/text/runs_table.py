@@ -27,6 +27,11 @@ def first_doubt(doubts: Sequence[str]) -> str:
     return short_doubt(doubts) or ""
 
 
+def given_fact(source: str) -> str:
+    """Return the fact that gives FLOPs, without its origin."""
+    return source.partition(" (")[0].removeprefix("given: ")
+
+
 RUN_COLUMNS: Final[Columns] = {
     "name": ("run", str),
     "log_format": ("format", str),
@@ -43,6 +48,7 @@ RUN_COLUMNS: Final[Columns] = {
     "mfu": ("MFU exact attention", percent),
     "mfu_language_model": ("MFU without vision tower", percent),
     "mfu_full_attention": ("MFU full attention", percent),
+    "flops_source": ("given FLOPs", given_fact),
     "logged_tflops": ("logged TFLOP/s", decimal),
     "logged_mfu": ("logged MFU", percent),
     "inferred": ("inferred facts", join_values),
@@ -54,6 +60,7 @@ DROPPABLE_RUN_COLUMNS: Final = (
     *("inferred", "logged_mfu", "steps", "tgs_end_to_end", "log_format", "mfu_full_attention"),
     "mfu_language_model",
     *("precision", "seq_len", "logged_tflops", "model", "samples_per_second", "seconds_per_step"),
+    "flops_source",
 )
 """Columns that a narrow terminal omits, in this order."""
 
@@ -61,12 +68,14 @@ DROPPABLE_RUN_COLUMNS: Final = (
 def columns_of_runs(metrics: pl.DataFrame) -> Columns:
     """Return RUN_COLUMNS without useless ones.
 
-    Doubts and MFU without a vision tower only if there are any; rates without tokens only if they
-    replace an unknown TGS.
+    Doubts, MFU without a vision tower and given FLOPs only if there are any; rates without tokens
+    only if they replace an unknown TGS.
     """
     unknown = metrics.filter(pl.col("tgs").is_null())
     useless = {"doubts"} if not metrics["doubts"].list.len().sum() else set()
-    useless |= {"mfu_language_model"} if not metrics["mfu_language_model"].count() else set()
+    useless |= {
+        name for name in ("mfu_language_model", "flops_source") if not metrics[name].count()
+    }
     useless |= {
         name for name in ("seconds_per_step", "samples_per_second") if not unknown[name].count()
     }

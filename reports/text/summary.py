@@ -42,7 +42,7 @@ from .run_narrative import (
     time_rows,
     time_spent,
 )
-from .runs_table import Columns, first_doubt, unique_names
+from .runs_table import Columns, first_doubt, given_fact, unique_names
 from .tabular import (
     GIB,
     Formatter,
@@ -78,6 +78,7 @@ SPEED_COLUMNS: Final[Columns] = {
     "relative_tgs": ("relative\nto best", percent),
     "mfu": ("MFU exact\nattention", percent),
     "mfu_full_attention": ("MFU full\nattention", percent),
+    "flops_source": ("given\nFLOPs", given_fact),
     "logged_tflops": ("logged\nTFLOP/s", decimal),
     "logged_mfu": ("logged\nMFU", percent),
     "overstated": ("logged\n/ ours", ratio),
@@ -429,22 +430,35 @@ def _formula(row: MetricsRow) -> str:
     if row["tgs"] is None:
         return "\n".join(lines)
     if row["flops_per_token"] is not None:
-        lines.append(
-            f"F      {row['flops_per_token']:,.0f} FLOPs/token, exact attention; "
-            f"{row['flops_per_token_full_attention']:,.0f} with full attention"
-        )
+        lines.append(_flops_line(row))
     if row["peak_flops"] is not None:
         lines.append(f"P      {row['peak_flops'] / 1e12:,.1f} TFLOP/s dense, {_device(row)}")
     if row["mfu"] is not None:
         lines.append(
             f"MFU  = TGS x F / P = {row['tgs']:,.1f} x {row['flops_per_token']:,.0f} / "
-            f"{row['peak_flops']:.4g} = {percent(row['mfu'])} (exact attention); "
-            f"{_full(row['mfu_full_attention'])} (full attention)"
+            f"{row['peak_flops']:.4g} = {percent(row['mfu'])} ({_attention(row)})"
         )
     lines += _language_model_lines(row)
     if row["hfu_low"] is not None:
         lines.append(_hfu(row))
-    return printable("\n".join(lines)) + f"\n       formula {row['formula']}"
+    formula = "" if row["flops_source"] else f"\n       formula {row['formula']}"
+    return printable("\n".join(lines)) + formula
+
+
+def _flops_line(row: MetricsRow) -> str:
+    """Return FLOPs per token, with their source where they are given."""
+    exact, full = row["flops_per_token"], row["flops_per_token_full_attention"]
+    whole = "" if full is None else f"; {full:,.0f} with full attention"
+    if row["flops_source"] is None:
+        return f"F      {exact:,.0f} FLOPs/token, exact attention{whole}"
+    return f"F      {exact:,.0f} FLOPs/token{whole}; {row['flops_source']}"
+
+
+def _attention(row: MetricsRow) -> str:
+    """Return the convention of an MFU, or that its FLOPs are given."""
+    if row["flops_source"] is not None:
+        return "by given FLOPs, not by the formula"
+    return f"exact attention); {_full(row['mfu_full_attention'])} (full attention"
 
 
 def _language_model_lines(row: MetricsRow) -> list[str]:
@@ -588,10 +602,10 @@ def _phases(row: MetricsRow) -> str:
 
 def _claims(row: MetricsRow) -> str:
     """Return the logged figures beside ours; they never enter the formula."""
-    lines = []
+    lines, by = [], " (by given FLOPs)" if row["flops_source"] else " (exact attention)"
     for name, ours, form, convention in (
         ("logged_tgs", row["tgs"], count, ""),
-        ("logged_tflops", _tflops(row), decimal, " (exact attention)"),
+        ("logged_tflops", _tflops(row), decimal, by),
         ("logged_mfu", row["mfu_full_attention"], percent, " (full attention)"),
     ):
         figure = value_of(row, name)

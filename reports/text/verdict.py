@@ -434,7 +434,9 @@ class _Speaker:
 
     def _rate(self, side: ComparisonSide) -> str:
         mfu = side.mfu
-        told = "" if mfu is None else f", MFU {mfu:.1%} (exact attention)".replace("%", " %")
+        given = any(row["flops_source"] for row in side.rows)
+        by = "by given FLOPs" if given else "exact attention"
+        told = "" if mfu is None else f", MFU {mfu:.1%} ({by})".replace("%", " %")
         return f"{count(side.rate)} {side.unit}{told}"
 
     def _side(self, side: ComparisonSide) -> str:

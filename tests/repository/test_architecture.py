@@ -34,7 +34,7 @@ MAX_MODULES = 20
 
 SHARED_BY_INGEST = {
     *("ingest.core.schema", "ingest.core.errors", "ingest.core.faults"),
-    "ingest.core.data_files",
+    *("ingest.core.data_files", "ingest.core.operator_list"),
 }
 """What metrics and reports know of ingest: the tables, errors that a user can mend, and others."""
 

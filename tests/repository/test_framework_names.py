@@ -52,6 +52,7 @@ OWN_FORMULAS: Final = Path("metrics/audit/eras")
 
 ALLOWED_MODULES: Final = {
     "metrics/audit/other_tools.py": "what other tools count for a model, by the tools' names",
+    "metrics/formula/counted_models.py": "models that transformers builds, whoever trains them",
     "metrics/formula/messages.py": "errors of models as one framework prints them",
     "metrics/formula/model_shapes/__init__.py": "readers of models, by who prints them so",
     "metrics/formula/model_shapes/decoder_types.py": "model_type of config.json: gpt_neox",

@@ -30,8 +30,8 @@ def paragraph(text: str) -> Markup:
     return markup("<p>{{ text }}</p>", text=text)
 
 
-def controls(models: list[str], accelerators: list[str], counts: str = "") -> Markup:
+def controls(models: list[str], accelerators: list[str], subjects: str = "") -> Markup:
     """The controls of a page whose runs differ in these."""
     filters = [Filter("model", "Model", models), Filter("accelerator", "GPU", accelerators)]
-    chosen = Controls([one for one in filters if len(one.choices) > 1], counts, [])
+    chosen = Controls([one for one in filters if len(one.choices) > 1], subjects, [])
     return markup("{{ controls.controls(chosen) }}", chosen=chosen)

@@ -28,6 +28,7 @@ TEMPORARY: Final = Path(tempfile.gettempdir())
 """As it was at first: a test may set another."""
 
 _start_reader = Store._locked_down
+_start_writer = Store._locked_down_writer
 _readers: Idle = defaultdict(list)
 _writers: Idle = defaultdict(list)
 
@@ -47,10 +48,23 @@ def _readers_of(store: Store) -> list[duckdb.DuckDBPyConnection]:
     return own
 
 
+def _writers_of(store: Store) -> list[duckdb.DuckDBPyConnection]:
+    if _is_temporary(store):
+        return _own(_writers)
+    own: list[duckdb.DuckDBPyConnection] = store.__dict__.setdefault("_idle_writers", [])
+    return own
+
+
 def _started(store: Store) -> duckdb.DuckDBPyConnection:
+    return _start_temporary() if _is_temporary(store) else _start_reader(store)
+
+
+def _started_writer(store: Store) -> duckdb.DuckDBPyConnection:
+    return _start_temporary() if _is_temporary(store) else _start_writer(store)
+
+
+def _start_temporary() -> duckdb.DuckDBPyConnection:
     """Locked down like that of one store, to all temporary files."""
-    if not _is_temporary(store):
-        return _start_reader(store)
     connection = duckdb.connect()
     connection.execute("set enable_external_file_cache = false")  # other tests, the same paths
     connection.execute(f"set allowed_directories = [{sql_literal(str(TEMPORARY))}]")
@@ -61,10 +75,11 @@ def _started(store: Store) -> duckdb.DuckDBPyConnection:
 
 @contextmanager
 def shared_writers() -> Iterator[None]:
-    """Stores write with databases that others have started."""
+    """Stores in temporary folders write with databases that others have started."""
     with pytest.MonkeyPatch.context() as patch:
-        own = property(lambda _: _own(_writers), lambda *_: None)
+        own = property(_writers_of, lambda *_: None)
         patch.setattr(Store, "_idle_writers", own, raising=False)
+        patch.setattr(Store, "_locked_down_writer", _started_writer)
         yield
 
 
@@ -79,12 +94,18 @@ def shared_readers() -> Iterator[None]:
 
 @contextmanager
 def own_readers() -> Iterator[None]:
-    """Each store reads with a database that reaches only this store, as ever outside tests."""
+    """Each store has databases that reach only this store, as ever outside tests."""
     with pytest.MonkeyPatch.context() as patch:
-        own = property(
-            lambda store: store.__dict__.setdefault("_idle", []),
-            lambda store, idle: store.__dict__.__setitem__("_idle", idle),
-        )
-        patch.setattr(Store, "_idle", own, raising=False)
+        patch.setattr(Store, "_idle", _own_list("_idle_"), raising=False)
+        patch.setattr(Store, "_idle_writers", _own_list("_idle_writers_"), raising=False)
         patch.setattr(Store, "_locked_down", _start_reader)
+        patch.setattr(Store, "_locked_down_writer", _start_writer)
         yield
+
+
+def _own_list(name: str) -> property:
+    """Return an attribute of a store that is a list of its own."""
+    return property(
+        lambda store: store.__dict__.setdefault(name, []),
+        lambda store, idle: store.__dict__.__setitem__(name, idle),
+    )

@@ -150,6 +150,7 @@ SAME_WORK: list[tuple[str, Facts, Facts, str, list[str]]] = [
         ["token basis (slots / packed)"],
     ),
     ("masks that mask nothing", {"attended_pairs": 4096.5}, {}, LIKE, []),
+    ("FLOPs of the formula against given ones", {"flops_per_token": 7e10}, {}, LIKE, []),
     ("two spellings of one device", {}, {"accelerator": "NVIDIA H100"}, LIKE, []),
 ]
 

@@ -14,13 +14,11 @@ from hypothesis import strategies as st
 from fairmfu.metrics.compare.comparability import rank_runs
 from fairmfu.metrics.compare.comparison_row import ComparisonRow
 from fairmfu.metrics.compare.cost import prices
+from fairmfu.metrics.compare.scaling import batch_growth, one_doubling_ahead, scale_points
 from fairmfu.metrics.compare.studies import (
     FACTS,
     Study,
-    batch_growth,
     find_studies,
-    one_doubling_ahead,
-    scale_points,
 )
 from fairmfu.metrics.core.run_table import metrics_rows
 from fairmfu.reports.comparison.study_text import study_frame, study_heading, study_sentence
@@ -256,3 +254,36 @@ def test_prices_of_two_accelerators_say_which_tokens_are_cheaper() -> None:
         "1 billion tokens cost 138.89 on NVIDIA A100 SXM 80GB (at 1.20) and 115.74 on NVIDIA H100 "
         "SXM (at 2.50)."
     ) in study_sentence(study)
+
+
+def test_the_baseline_has_the_smallest_numbers_of_its_own() -> None:
+    """The global batch follows from the layout, and is no reason for a baseline."""
+    runs = [
+        rate(5000 + tp) | {"tensor_parallel": tp, "samples_per_update": 8.0 / tp}
+        for tp in (1, 2, 4)
+    ]
+    (study,) = studies_of(*runs)
+    assert study.baseline.values["tensor_parallel"] == 1
+    assert study.by == ("tensor_parallel",)
+
+
+def test_an_unknown_quantized_precision_is_named_as_such() -> None:
+    quantized = {"precision": None, "quantization": "Swapped to Float8Linear layers"}
+    (study,) = studies_of(rate(6000), rate(6900) | quantized)
+    assert study_sentence(study).startswith("precision bf16 -> below 16 bits: 1.150x (")
+
+
+def test_runs_of_unknown_settings_are_no_repeats() -> None:
+    """Three excerpts that do not state recompute may be three experiments."""
+    silent = {"recompute": None}
+    assert studies_of(*(rate(r) | silent for r in (5990, 6000, 6010))) == []
+    runs = [rate(r) | silent for r in (5900, 6000, 6100)]
+    tuned = [rate(r) | silent | {"compile": "true"} for r in (6500, 6600, 6700)]
+    (study,) = studies_of(*runs, *tuned)
+    ratio = study.effects[1].ratio
+    assert ratio is not None
+    assert ratio.low is not None
+    assert ratio.low < 1.08
+    side = study.baseline.side
+    assert side is not None
+    assert not side.has_run_interval

@@ -53,7 +53,9 @@ Int64: params_total
 String: work attention_pattern
 Float64: attended_pairs
 String: trained
-Float64: flops_per_token flops_per_token_full_attention peak_flops
+Float64: flops_per_token flops_per_token_full_attention
+String: flops_source
+Float64: peak_flops
 String: peak_source token_basis time_basis end_to_end_basis
 Float64: excluded_share
 List(String): excluded_causes
@@ -160,7 +162,9 @@ Boolean: tied_with_best
 Float64: tgs_end_to_end mfu mfu_full_attention logged_tgs logged_tflops logged_mfu
 Int64: logged_rank
 String: logged_by
-Float64: tflops flops_per_token equal_flops tgs_at_equal_flops gpu_hours_per_billion_tokens
+Float64: tflops flops_per_token
+String: flops_source
+Float64: equal_flops tgs_at_equal_flops gpu_hours_per_billion_tokens
 Float64: gpu_hours_per_billion_tokens_end_to_end
 String: price_per_gpu_hour
 Float64: cost_per_billion_tokens cost_per_billion_tokens_end_to_end equal_tokens

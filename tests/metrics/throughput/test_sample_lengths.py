@@ -47,7 +47,8 @@ def test_tokens_follow_from_the_mean_length() -> None:
     row = metrics(mean_sample_length="300")
 
     assert row["tgs"] == pytest.approx(64 * 300 / 5 / 4)
-    assert row["token_basis"] == "non_padding"  # noqa: S105 - no password
+    assert row["token_basis"] == "given"  # noqa: S105 - no password
+    assert "tokens-given" in row["warning_kinds"]
     assert row["mfu"] is None  # the pairs of samples of any length are not known
     assert row["missing"] == ["attended_pairs"]
 
@@ -69,6 +70,25 @@ def test_pairs_follow_from_mean_and_deviation(lengths: list[int]) -> None:
 
     assert row["attended_pairs"] == pytest.approx(pairs)
     assert row["mfu"] > 0
+
+
+@given(mean=st.floats(1, 4096))
+def test_full_packs_need_no_mean(mean: float) -> None:
+    """The documents in a pack of known length may have any mean."""
+    packed = metrics(packed="true")
+    row = metrics(packed="true", mean_sample_length=repr(mean), sample_length_deviation="9")
+
+    assert [row[name] for name in ("tgs", "mfu", "token_basis")] == [
+        packed[name] for name in ("tgs", "mfu", "token_basis")
+    ]
+
+
+def test_deviation_of_samples_of_several_sequences_gives_no_pairs() -> None:
+    lengths = {"mean_sample_length": "300", "sample_length_deviation": "50"}
+    row = metrics(**lengths, sequences_per_sample="2")
+
+    assert row["tgs"] == metrics(**lengths)["tgs"]
+    assert row["missing"] == ["attended_pairs"]
 
 
 def test_documents_of_packs_have_other_pairs() -> None:

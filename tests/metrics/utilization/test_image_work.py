@@ -380,6 +380,19 @@ def test_adapters_need_frozen_parts(tmp_path: Path) -> None:
     assert row_of(log, {**facts, "frozen_parts": "vision, projector"})["mfu"] is not None
 
 
+@pytest.mark.parametrize("flops", [None, 5e10])
+def test_unknown_sizes_leave_the_mfu_to_given_flops(tmp_path: Path, flops: float | None) -> None:
+    facts = STILLS if flops is None else {**STILLS, "flops_per_token": flops, "precision": "bf16"}
+    run = analysed(log_of(tmp_path, variant="P"), facts)
+    (row,) = metrics_rows(run.metrics)
+    assert row["flops_per_token"] == flops
+    assert row["flops_per_token_full_attention"] is None
+    assert (row["mfu"] is None) == (flops is None)
+    assert run.operators(row["run_id"]).is_empty() == (flops is None)
+    assert row["params_total"] == 4_437_815_808
+    assert "other-flops" not in (row["warning_kinds"] or ())
+
+
 def test_a_text_model_of_a_log_with_images_is_refused(tmp_path: Path) -> None:
     log = log_of(tmp_path, model=None)
     text = {"model": "qwen3-4b", "trainable": "full", "precision": "bf16"}

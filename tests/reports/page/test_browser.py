@@ -6,8 +6,10 @@ import re
 import shutil
 import subprocess
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from random import Random
 from typing import Final
 
 import polars as pl
@@ -20,6 +22,7 @@ from fairmfu.reports.charts import charts
 from fairmfu.reports.nightly import night_html
 from fairmfu.reports.page import html_report
 from fairmfu.reports.page.html_document import Sheet
+from fairmfu.reports.page.html_run import accelerator_of
 from fairmfu.reports.page.report_data import ReportContent, build_content
 from tests.support.nights import plan_of, write_night
 from tests.support.told_nights import regression
@@ -397,6 +400,161 @@ def test_a_link_to_a_run_opens_it(reading: Reading, report: Path, told: ReportCo
         assert summary
         assert bar
         assert bar["y"] + bar["height"] <= summary["y"] < 200
+
+
+REST: Final = """async (id) => {
+  const place = () => document.getElementById(id)?.getBoundingClientRect().top ?? NaN;
+  const late = performance.now() + 15000;
+  for (let still = 0, last = NaN; still < 40 && performance.now() < late;) {
+    await new Promise((then) => setTimeout(then, 25));
+    still = place() === last ? still + 1 : 0;
+    last = place();
+  }
+  return place() - (parseFloat(getComputedStyle(document.documentElement).scrollPaddingTop) || 0);
+}"""
+"""Pixels between an element and the place where a link should bring it, once all is at rest."""
+CLOSE_PX: Final = 8
+
+
+@pytest.mark.parametrize("width", [1440, 800, 400])
+def test_a_link_lands_in_any_filter(
+    reading: Reading, report: Path, told: ReportContent, width: int
+) -> None:
+    """Charts above took their size later, so runs were thousands of pixels below."""
+    runs = {run_id: run for run_id, run in told.data["runs"].items() if run["model"]}
+    run_id = list(runs)[len(runs) // 2]
+    other = next(run["model"] for run in runs.values() if run["model"] != runs[run_id]["model"])
+    place = f"run-{run_id}"
+    with reading(report, width=width) as tab:
+        choose(tab, "model", other)
+        tab.ask("(id) => { location.hash = id }", place)
+        assert abs(tab.ask(REST, place)) <= CLOSE_PX
+        assert tab.page.input_value("select[name=model]") == ""
+        assert tab.ask("location.hash") == f"#{place}"
+        tab.ask("() => scrollTo(0, 0)")
+        tab.page.locator(f'a[href="#{place}"]:visible').first.click()
+        assert abs(tab.ask(REST, place)) <= CLOSE_PX
+    with reading(report, width=width, fragment=f"model={other}&at={place}") as tab:
+        assert abs(tab.ask(REST, place)) <= CLOSE_PX
+
+
+PARTS: Final = """() => [...document.querySelectorAll("[data-runs]")].map((part) => [
+  part.dataset.runs.split(" "), part.checkVisibility()])"""
+
+
+@pytest.fixture(scope="session")
+def short_tables(told: ReportContent, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The report with all but two rows of each table in folds."""
+    path = tmp_path_factory.mktemp("short") / "report.html"
+    page = replace(html_report.page_view(told), open_rows=2, open_groups=1)
+    page.sheet.packed_above = 0
+    path.write_text(html_report.document(page), encoding="utf-8")
+    return path
+
+
+def test_filters_agree_with_the_data_also_in_packed_folds(
+    reading: Reading, short_tables: Path, told: ReportContent
+) -> None:
+    """A table said that no run passes, above six that did."""
+    of_run = {
+        run_id: (run["model"] or "", accelerator_of(run) or "")
+        for run_id, run in told.data["runs"].items()
+    }
+    chance = Random(59)  # noqa: S311 - a choice of filters
+    with reading(short_tables) as tab:
+        for _ in range(12):
+            wanted = {
+                name: chance.choice(tab.ask(OPTIONS, name)) for name in ("model", "accelerator")
+            }
+            for name, value in wanted.items():
+                choose(tab, name, value)
+            values = tuple(wanted.values())
+            fitting = {
+                run_id
+                for run_id, own in of_run.items()
+                if all(want in {"", value} for want, value in zip(values, own, strict=True))
+            }
+            for runs, seen in tab.ask(PARTS):
+                assert seen == (not fitting.isdisjoint(runs)), (wanted, runs)
+            said = tab.page.inner_text(".controls .status")
+            assert re.findall(r"\d+", said)[0] == str(len(fitting)), (wanted, said)
+
+
+OPTIONS: Final = """(name) => [...document.querySelector(`select[name=${name}]`).options]
+  .map((option) => option.value)"""
+
+
+TABLE: Final = """() => [...document.querySelectorAll("#runs tbody tr")].filter(
+  (row) => row.checkVisibility()).map((row) => row.dataset.run)"""
+SORTED_BY: Final = {
+    "TGS": "tgs",
+    "MFU": "mfu_full_own",
+    "GPUs": "gpus",
+    "Framework": "framework",
+    "Date": "started_at",
+}
+"""Columns of the table of runs, and where the JSON has them."""
+
+
+def test_the_table_of_runs_is_sorted_as_the_data_are(
+    reading: Reading, report: Path, told: ReportContent
+) -> None:
+    runs = told.data["runs"]
+    with reading(report, fragment="attention=full") as tab:
+        assert tab.ask(TABLE) == list(runs)
+        for title, field in SORTED_BY.items():
+            head = tab.page.locator("#runs thead th", has_text=re.compile(rf"^{title}"))
+            head.locator("button").focus()
+            for _ in range(2):
+                tab.page.keyboard.press("Enter")
+                way = head.get_attribute("aria-sort")
+                assert tab.page.locator("#runs [aria-sort]").count() == 1
+                values = [runs[run_id][field] for run_id in tab.ask(TABLE)]
+                known = [value for value in values if value is not None]
+                assert known == sorted(known, reverse=way == "descending"), title
+                assert values == known + [None] * (len(values) - len(known))
+
+
+def test_a_search_leaves_the_rows_with_all_words(
+    reading: Reading, report: Path, told: ReportContent
+) -> None:
+    with reading(report) as tab:
+        tab.page.get_by_label("Search all columns").fill("XTUNER completed")
+        expected = {
+            run_id
+            for run_id, run in told.data["runs"].items()
+            if run["framework"] == "xtuner" and run["outcome"] == "completed"
+        }
+        assert set(tab.ask(TABLE)) == expected
+        assert tab.page.inner_text("#runs output").startswith(f"{len(expected)} of ")
+        tab.page.get_by_label("Search all columns").fill("")
+        assert tab.ask(TABLE) == list(told.data["runs"])
+
+
+NESTED: Final = """() => [...document.querySelectorAll(
+  ":is(button, a, summary) :is(button, a, summary, select)")].map((part) => part.outerHTML)"""
+
+
+def test_the_page_has_landmarks_and_no_control_within_another(explored: Tab) -> None:
+    assert explored.ask(NESTED) == []
+    for landmark in ("header", "nav", "main"):
+        assert explored.page.locator(f"body {landmark}").count() == 1, landmark
+
+
+def test_the_overview_leads_to_the_parts_that_it_counts(
+    reading: Reading, report: Path, told: ReportContent
+) -> None:
+    data = told.data
+    with reading(report) as tab:
+        said = tab.page.inner_text(".overview")
+        for name in ("runs", "ranked", "failed", "slowed"):
+            assert f"{data['counts'][name]:,} " in said
+        for link in tab.page.locator(".overview a, .contents a").all():
+            place = (link.get_attribute("href") or "").removeprefix("#")
+            link.click()
+            below = tab.ask(REST, place)
+            at_end = tab.ask("scrollY + innerHeight >= document.documentElement.scrollHeight - 2")
+            assert abs(below) <= CLOSE_PX or at_end, place
 
 
 def test_text_of_logs_stays_text(explored: Tab) -> None:

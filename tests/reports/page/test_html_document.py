@@ -119,9 +119,10 @@ def test_the_style_sheet_shows_one_convention_at_a_time() -> None:
 
 
 def test_controls_offer_what_there_is_to_choose() -> None:
-    runs = [{"framework": "own", "model": m, "accelerator": "H100"} for m in ("b<c", "a", "a")]
+    same = {"framework": "own", "accelerator": "H100"}
+    runs = [same | {"run_id": str(n), "model": m} for n, m in enumerate(("b<c", "a", "a"))]
     chosen = Controls.of(runs)
-    assert json.loads(chosen.counts) == [["a", "H100", 2], ["b<c", "H100", 1]]
+    assert json.loads(chosen.subjects) == [["a", "H100", "1 2"], ["b<c", "H100", "0"]]
     shown = markup("{{ controls.controls(chosen) }}", chosen=chosen)
     assert re.findall('<option value="([^"]*)"', shown) == ["", "a", "b&lt;c"]
     assert 'name="accelerator"' not in shown
@@ -129,7 +130,7 @@ def test_controls_offer_what_there_is_to_choose() -> None:
     assert re.findall(r'value="(\w+)" autocomplete="off" checked', shown) == ["exact", "own"]
     assert '<option value="">all 2</option>' in shown
     assert "<select" not in controls([], [])
-    assert "data-counts" not in controls([], [])
+    assert "data-subjects" not in controls([], [])
 
 
 def test_every_control_has_a_label() -> None:
@@ -281,7 +282,7 @@ def test_hostile_text_is_still_text(text: str) -> None:
         text=text,
         rows=[row | {"synthetic": True}],
     )
-    head = controls([text, "b"], [text, "b"], Controls.of([row]).counts)
+    head = controls([text, "b"], [text, "b"], Controls.of([row]).subjects)
     page = sheet.html(text, head + sheet.fold(text, body + HEAVY))
     read = Read(unpacked(page))
     assert set(read.run) == {packaged("page.js")}

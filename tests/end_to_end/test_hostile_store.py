@@ -1,0 +1,169 @@
+"""A store that others can write to: nothing outside of it is read, written or deleted."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import polars as pl
+import pytest
+from click.testing import CliRunner, Result
+from polars.testing import assert_frame_equal
+
+from fairmfu.cli import main
+from fairmfu.ingest.core.errors import StoreError
+from fairmfu.ingest.pipeline import ingest_run
+from fairmfu.ingest.store.store import Store
+from tests.support import hostile_stores
+from tests.support.effort import THOROUGH
+from tests.support.error_kinds import of_kind
+from tests.support.shared_databases import own_readers
+
+SEEDS = range(200 if THOROUGH else 16)
+READS = (
+    ("runs",),
+    ("query", "select (select count(*) from steps), (select count(*) from facts) from runs"),
+    ("doctor",),
+)
+CANARY = "secret-canary"
+
+
+def ran(*arguments: str) -> Result:
+    """A command that ends well or with a message of ours, and shows nothing of the canaries."""
+    done = CliRunner().invoke(main, [*arguments, "--store", "store"])
+    said = (arguments, done.output, done.exc_info)
+    assert done.exception is None or isinstance(done.exception, SystemExit), said
+    assert done.exit_code in (0, 1), said
+    assert done.exit_code == 0 or arguments[0] == "doctor" or "Fix: " in done.output, said
+    assert CANARY not in done.output, said
+    return done
+
+
+def tables(store: Store) -> dict[str, pl.DataFrame]:
+    found = store.tables()
+    return {name: frame.drop("quirks", strict=False) for name, frame in found.items()}
+
+
+def assert_same(store: Store, before: dict[str, pl.DataFrame]) -> None:
+    for name, frame in tables(store).items():
+        assert_frame_equal(frame, before[name])
+
+
+@pytest.fixture(scope="module")
+def seed_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a store of three batches, and what is outside of it."""
+    return tmp_path_factory.mktemp("seed")
+
+
+@pytest.fixture
+def attacked(
+    seed_store: Path, tmp_path: Path, titan: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> Path:
+    """A store that is attacked, of three batches; its parts are of several tables."""
+    monkeypatch.chdir(tmp_path)
+    if not (seed_store / "store").exists():
+        store = Store(seed_store / "store")
+        for number in range(3):
+            log = seed_store / f"{number}.log"
+            log.write_text(titan(20, loss=5.0 + number))
+            ingest_run.ingest_paths([log], store)
+        hostile_stores.make_canaries(seed_store)
+    shutil.copytree(seed_store, tmp_path, dirs_exist_ok=True)
+    return tmp_path / "store"
+
+
+def assert_harmless(store: Path, attack: str, before: dict[str, pl.DataFrame]) -> None:
+    """Each command leaves all outside alone; a rebuilt store is the one before the attack."""
+    folder = store.parent
+    outside = hostile_stores.canaries(folder)
+    copy = folder / "second"
+    shutil.copytree(store, copy, symlinks=True, copy_function=copy_any)
+    for arguments in READS:
+        ran(*arguments)
+    assert hostile_stores.canaries(folder) == outside, attack
+    wrote = ran("compact")
+    assert hostile_stores.canaries(folder) == outside, attack
+    if wrote.exit_code == 0:
+        ran("set", "0", "gpus=8")
+        ran("runs")
+    assert hostile_stores.canaries(folder) == outside, attack
+    shutil.rmtree(store)
+    copy.rename(store)
+    if ran("rebuild").exit_code == 0:
+        assert_same(Store(store), before)
+    assert hostile_stores.canaries(folder) == outside, attack
+
+
+def copy_any(source: str, target: str) -> None:
+    """Copy a file, or make another pipe."""
+    if Path(source).is_fifo():
+        os.mkfifo(target)
+    else:
+        shutil.copy2(source, target)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_crafted_catalogue_reaches_nothing_outside(attacked: Path, seed: int) -> None:
+    before = tables(Store(attacked))
+    change = hostile_stores.CATALOGUE_CHANGES[seed % len(hostile_stores.CATALOGUE_CHANGES)]
+    attack = change(attacked, random.Random(seed))  # noqa: S311 - a test
+    with own_readers():
+        assert_harmless(attacked, attack, before)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_crafted_parts_reach_nothing_outside(attacked: Path, seed: int) -> None:
+    before = tables(Store(attacked))
+    change = hostile_stores.PART_CHANGES[seed % len(hostile_stores.PART_CHANGES)]
+    attack = change(attacked, random.Random(seed))  # noqa: S311 - a test
+    with own_readers():
+        assert_harmless(attacked, attack, before)
+
+
+@pytest.mark.parametrize("place", range(22))
+def test_no_file_is_deleted_by_the_list_of_dead_parts(attacked: Path, place: int) -> None:
+    path = hostile_stores.foreign_paths(attacked)[place]
+    outside, before = hostile_stores.canaries(attacked.parent), tables(Store(attacked))
+    with hostile_stores.opened(attacked) as con:
+        con.execute("insert into held.dead values ($p, timestamp '2020-01-01')", {"p": path})
+    said: list[str] = []
+    Store(attacked, notify=said.append).compact()
+    assert hostile_stores.canaries(attacked.parent) == outside
+    assert (attacked / "writer.lock").exists()
+    assert "rebuilt from the parts" in said[0]
+    assert_same(Store(attacked), before)
+
+
+def test_a_view_brings_no_file_into_the_store(attacked: Path) -> None:
+    before = tables(Store(attacked))
+    canary = attacked.parent / "outside" / "canary.parquet"
+    with hostile_stores.opened(attacked) as con:
+        con.execute("alter table held.parts rename to other")
+        con.execute(
+            "create view held.parts as select * replace ("  # noqa: S608 - a test
+            f"(select any_value(run_id) from read_parquet('{canary}')) as sha256) from held.other"
+        )
+    with pytest.raises(StoreError, match="fairmfu rebuild", check=of_kind("untrusted-catalogue")):
+        Store(attacked).tables()
+    Store(attacked).compact()
+    assert_same(Store(attacked), before)
+
+
+def test_a_changed_part_is_not_merged(attacked: Path) -> None:
+    part = hostile_stores.parts_of(attacked, "steps")[1]
+    rows = pl.read_parquet(part).with_columns(loss=pl.lit(0.5))
+    hostile_stores.rewrite(part, rows)
+    with pytest.raises(StoreError, check=of_kind("damaged-part")):
+        Store(attacked).compact()
+
+
+def test_a_link_in_place_of_the_lock_is_not_written(attacked: Path) -> None:
+    outside = hostile_stores.canaries(attacked.parent)
+    (attacked / "writer.lock").unlink()
+    (attacked / "writer.lock").symlink_to(attacked.parent / "outside" / "canary.txt")
+    with pytest.raises(StoreError, match="is a link", check=of_kind("not-writable")):
+        Store(attacked).compact()
+    assert hostile_stores.canaries(attacked.parent) == outside
