@@ -16,6 +16,7 @@ import polars as pl
 import pytest
 
 from fairmfu.ingest.pipeline.api import read_logs
+from fairmfu.metrics.compare.comparability import rank_runs
 from fairmfu.metrics.compare.repeated_runs import first_launches
 from fairmfu.metrics.core.run_table import METRICS, metrics_rows
 from fairmfu.metrics.pipeline import partitions
@@ -201,6 +202,37 @@ def test_first_launches_of_a_long_chain_are_found_in_one_pass() -> None:
         counts.append(calls_of(partial(first_launches, whole)))
         assert set(first_launches(whole).values()) == {"0"}
     assert grows_as_its_work(counts), counts
+
+
+def test_ranking_many_unlike_runs_grows_as_its_work() -> None:
+    counts = []
+    for size in (20 * n for n in SIZES):
+        rows = [
+            UNLIKE | {"run_id": str(i), "name": str(i), "seq_len": 128 * i, "flops_per_token": 1e9}
+            for i in range(1, size + 1)
+        ]
+        frame = pl.DataFrame(
+            [{name: row.get(name) for name in METRICS} for row in rows], schema=METRICS
+        )
+        assert rank_runs(frame)["group"].n_unique() == size
+        counts.append(calls_of(partial(rank_runs, frame)))
+    assert grows_as_its_work(counts), counts
+
+
+UNLIKE: dict[str, Any] = {
+    "framework": "torchtitan",
+    "model": "llama-3-8b",
+    "work": "layers of llama",
+    "precision": "bf16",
+    "trained": "full",
+    "device": "NVIDIA H100 SXM",
+    "token_basis": "packed",
+    "attention_pattern": "causal",
+    "synthetic": False,
+    "tgs": 6000.0,
+    "warnings": [],
+    "missing": [],
+}
 
 
 def test_a_quadratic_count_is_noticed() -> None:
