@@ -11,16 +11,18 @@ groups runs by the same verdict, and ranks within a group only.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from os.path import commonprefix
 from typing import Any, Final, Literal, cast
 
+import numpy as np
 import polars as pl
 
 from fairmfu.ingest.core.schema import row_dtypes
 
 from ..audit.logged_figures import PER_GPU_FIGURES, SAMPLES_FIGURE
+from ..core.arrays import IntArray
 from ..core.messages import NOT_RANKED, as_clause
 from ..core.run_table import MetricsRow, metrics_rows, not_null, value_of
 from ..throughput.resolved_facts import SETUP_FACTS
@@ -406,12 +408,21 @@ def _groups(rows: Iterable[ComparisonRow]) -> list[list[ComparisonRow]]:
 
     The first row has the least FLOPs per token.
     """
+    ordered = sorted(rows, key=lambda row: row["flops_per_token"] or 0.0)
+    by_tokens = [row for row in ordered if row["ranked_unit"] != SAMPLE_UNIT]
+    known = [n for n in COMPARABILITY_COLUMNS if all(row[n] is not None for row in by_tokens)]
     found: list[list[ComparisonRow]] = []
-    for row in sorted(rows, key=lambda row: row["flops_per_token"] or 0.0):
-        mine = (group for group in found if _pair(group[0], row).verdict == "like for like")
+    of_key: dict[Hashable, list[list[ComparisonRow]]] = {}
+    for row in ordered:
+        by_samples = row["ranked_unit"] == SAMPLE_UNIT
+        equal = SAMPLES_COLUMNS if by_samples else known
+        key = by_samples, row["synthetic"], *(value_of(row, name) for name in equal)
+        alike = of_key.setdefault(key, [])  # no other group can be like for like
+        mine = (group for group in alike if _pair(group[0], row).verdict == "like for like")
         group = next(mine, None)
         if group is None:
             found.append([row])
+            alike.append(found[-1])
         else:
             group.append(row)
     return found
@@ -631,17 +642,50 @@ def _ideal_seconds(row: ComparisonRow) -> float:
 
 def _set_nearest(groups: Sequence[Sequence[ComparisonRow]]) -> None:
     """Fill `nearest_group`: the group of the same model with the fewest differences."""
-    for group in groups:
-        others = [(o[0], _pair(group[0], o[0])) for o in groups if o is not group]
-        same = [(other, found) for other, found in others if found.verdict == "same model"]
-        if same:
-            other, found = min(same, key=lambda item: len(item[1].differing_columns))
-            for row in group:
-                row["nearest_group"] = other["group"]
-                row["nearest_differs"] = list(found.differences)
-        else:
-            for row in group:
-                row["nearest_differs"] = []
+    first = [group[0] for group in groups]
+    for group, nearest in zip(groups, _nearest_of_same_model(first), strict=True):
+        found = None if nearest is None else _pair(group[0], nearest)
+        for row in group:
+            row["nearest_differs"] = list(found.differences) if found is not None else []
+            if nearest is not None:
+                row["nearest_group"] = nearest["group"]
+
+
+def _nearest_of_same_model(rows: Sequence[ComparisonRow]) -> list[ComparisonRow | None]:
+    """Return for each row the row of the same model with the fewest differences.
+
+    Counts the differing columns of `_pair` for whole columns at once: thousands of groups have
+    millions of pairs.
+    """
+    by_tokens = np.array([row["ranked_unit"] != SAMPLE_UNIT for row in rows], np.bool_)
+    made_up = np.array([row["synthetic"] for row in rows], np.bool_)
+    given = np.array([row["flops_source"] is not None for row in rows], np.bool_)
+    flops = np.array([row["flops_per_token"] for row in rows], np.float64)  # null is NaN
+    codes = {name: _codes(row[name] for row in rows) for name in COMPARABILITY_COLUMNS}
+    nearest: list[ComparisonRow | None] = []
+    for place in range(len(rows)):
+        least = np.minimum(flops, flops[place]) * (1 + MAX_FLOPS_DIFFERENCE)
+        far = np.maximum(flops, flops[place]) > least
+        count = (far & (given == given[place])).astype(np.int64)
+        same = by_tokens & by_tokens[place] & (made_up == made_up[place])
+        for name, code in codes.items():
+            differs = (code != code[place]) & (code >= 0) & (code[place] >= 0)
+            count += differs
+            if name == "work":
+                same &= ~differs
+        count[~same | (count == 0)] = len(COMPARABILITY_COLUMNS) + 2
+        best = int(count.argmin())
+        nearest.append(rows[best] if count[best] <= len(COMPARABILITY_COLUMNS) + 1 else None)
+    return nearest
+
+
+def _codes(values: Iterable[Hashable]) -> IntArray:
+    """Return a number per value, equal for equal values; -1 for null."""
+    numbers: dict[Hashable, int] = {}
+    return np.array(
+        [-1 if value is None else numbers.setdefault(value, len(numbers)) for value in values],
+        np.int64,
+    )
 
 
 # --- within a group -----------------------------------------------------------------------

@@ -17,7 +17,7 @@ from typing import Final
 from ..core import intervals
 from ..core.intervals import Estimate, RepeatedRates
 from ..core.run_table import MetricsRow, not_null
-from ..runs.resume_chains import launch_chain
+from ..runs.resume_chains import earlier_launches_first
 from .comparison_row import ComparisonRow
 
 MIN_REPEATS: Final = intervals.MIN_REPEATS
@@ -124,8 +124,11 @@ def _letter(index: int) -> str:
 
 def first_launches(rows: Sequence[MetricsRow]) -> dict[str, str]:
     """Map every run_id to the run_id of the first launch of its chain."""
-    before = {row["run_id"]: row.get("continues") for row in rows}
-    return {run_id: launch_chain(run_id, before)[0] for run_id in before}
+    continued = {row["run_id"]: row.get("continues") for row in rows}
+    first: dict[str, str] = {}
+    for run_id, before in earlier_launches_first(continued):
+        first[run_id] = run_id if before is None else first.get(before, before)
+    return {run_id: first[run_id] for run_id in continued}
 
 
 def comparison_sides(group: Sequence[ComparisonRow]) -> list[ComparisonSide]:

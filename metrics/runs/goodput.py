@@ -31,10 +31,9 @@ Frames in, frames out; no file is opened here.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from itertools import pairwise
 from typing import Any, Final
 
 import numpy as np
@@ -50,7 +49,7 @@ from ..throughput.end_to_end import (
     min_stamp_span,
     tokens_trained,
 )
-from .resume_chains import launch_chain
+from .resume_chains import earlier_launches_first
 
 GOODPUT_SCHEMA: Final = pl.Schema(
     {
@@ -96,11 +95,12 @@ def goodput(
         run_id: _ChainLaunch(known[run_id], windows, rated[run_id], utc[run_id])
         for run_id, windows in RunArrays(spans).by_run().items()
     }
-    before = dict(resume_links.select("run_id", "continues").iter_rows())
-    rows = []
-    for run_id in launches:
-        course = _LaunchChain([launches[each] for each in launch_chain(run_id, before)])
-        rows.append({"run_id": run_id} | course.row())
+    continued = dict(resume_links.select("run_id", "continues").iter_rows())
+    chains: dict[str, _LaunchChain] = {}
+    for run_id, before in earlier_launches_first(continued):
+        earlier = None if before is None else chains[before]
+        chains[run_id] = _LaunchChain.ending_with(launches[run_id], earlier)
+    rows = [{"run_id": run_id} | chains[run_id].row() for run_id in launches]
     return pl.DataFrame(rows, schema=GOODPUT_SCHEMA)
 
 
@@ -151,108 +151,183 @@ class _ChainLaunch:
         return self._stamp(index) + timedelta(seconds=beyond * self.clock["step_s"])
 
 
-class _LaunchChain:
-    """Chain of launches, the first one first, with the surviving steps of each."""
+@dataclass(frozen=True, slots=True)
+class _TrainedPart:
+    """Surviving steps of an earlier launch, on top of those of the launches before.
 
-    def __init__(self, launches: Sequence[_ChainLaunch]) -> None:
-        self.launches = launches
-        first = launches[0].clock["trained_from"]
-        if first is None:  # its first line covers an interval of steps, in the middle
-            first = max(0, launches[0].first - line_interval(launches[0].windows))
-        self.begins = [first]
-        self.begins += [_resumed_from(one, other) for one, other in pairwise(launches)]
-        ends: list[int] = [launches[-1].clock["trained_to"] or launches[-1].last]
-        for begin in reversed(self.begins[1:]):
-            ends.append(min(begin, ends[-1]))
-        self.ends = ends[::-1]
+    begin, end: the part covers the steps after `begin` up to `end`
+    tokens: of this part and all below, over all GPUs; None if unknown
+    needed_s: GPU-seconds of these tokens at each launch's steady TGS; None if unknown
+    """
+
+    launch: _ChainLaunch
+    begin: int
+    end: int
+    below: _TrainedPart | None
+    tokens: float | None
+    needed_s: float | None
+
+
+def _with_part(
+    below: _TrainedPart | None, launch: _ChainLaunch, begin: int, end: int, gpus: int | None
+) -> _TrainedPart:
+    """Return the parts with the steps of one more launch on top."""
+    count, rate = tokens_trained(launch.windows, begin, end), launch.rates["tgs"]
+    tokens, needed_s = (below.tokens, below.needed_s) if below else (0.0, 0.0)
+    if count is None or gpus is None or tokens is None:
+        return _TrainedPart(launch, begin, end, below, None, None)
+    own = count.count * gpus
+    needed_s = needed_s + own / rate if rate and needed_s is not None else None
+    return _TrainedPart(launch, begin, end, below, tokens + own, needed_s)
+
+
+def _trained_up_to(parts: _TrainedPart | None, step: int) -> _TrainedPart | None:
+    """Return the parts without the steps after `step`, trained again later.
+
+    Parts do not overlap, so at most one part is cut; parts after that one are empty.
+    """
+    while parts is not None and parts.end > step:
+        if parts.begin < step:
+            return _with_part(parts.below, parts.launch, parts.begin, step, parts.launch.gpus)
+        parts = parts.below
+    return parts
+
+
+@dataclass(frozen=True, slots=True)
+class _LaunchChain:
+    """Chain of launches up to its last, from the chain of the launch before.
+
+    Sums over earlier launches come from that chain, so that a launch is counted once, and not
+    again for every later launch.
+
+    first: the first launch; begin: the last launch trained the steps after this one
+    has_one_clock: the stamps of all launches are of one clock and in order; if not, other fields
+        but `launches` and `begin` are not used
+    lost_s: time lost to restarts; None if unknown
+    parts: surviving steps of the earlier launches, if all resume before the last launch's end
+    spent_s, idle_s: GPU-seconds of the earlier launches, and between launches; None if unknown
+    is_countable: no launch has unknown or wrong tokens; has_rates: all have a steady TGS
+    """
+
+    launch: _ChainLaunch
+    first: _ChainLaunch
+    launches: int
+    begin: int
+    has_one_clock: bool
+    lost_s: float | None = 0.0
+    parts: _TrainedPart | None = None
+    spent_s: float | None = 0.0
+    idle_s: float | None = 0.0
+    is_countable: bool = True
+    has_rates: bool = True
+
+    @classmethod
+    def ending_with(cls, launch: _ChainLaunch, earlier: _LaunchChain | None) -> _LaunchChain:
+        """Return the chain `earlier` with one more launch."""
+        if earlier is None:
+            began = launch.clock["trained_from"]
+            if began is None:  # its first line covers an interval of steps, in the middle
+                began = max(0, launch.first - line_interval(launch.windows))
+            chain = cls(launch, launch, 1, began, launch.clock["launched_at"] is not None)
+        else:
+            begin = _resumed_from(earlier.launch, launch)
+            clock = earlier.has_one_clock and _follows(earlier.launch, launch)
+            chain = cls(launch, earlier.first, earlier.launches + 1, begin, clock)
+        return chain._summed(earlier) if chain.has_one_clock else chain
+
+    def _summed(self, earlier: _LaunchChain | None) -> _LaunchChain:
+        """Return the chain with its sums, from those of the chain before."""
+        launch = self.launch
+        wrong = has_wrong_token_count(launch.windows, launch.rates["time_basis"])
+        countable = not wrong and launch.clock["trained_to"] is not None
+        rated = bool(launch.rates["tgs"])
+        if earlier is None:
+            return replace(self, is_countable=countable, has_rates=rated)
+        spent_s, idle_s = earlier.gpu_seconds_until(launch)
+        parts = earlier.parts
+        if earlier.begin < self.begin:
+            one = earlier.launch
+            parts = _with_part(parts, one, earlier.begin, self.begin, one.gpus)
+        return replace(
+            self,
+            lost_s=_plus(earlier.lost_s, _lost_between(earlier.launch, launch, self.begin)),
+            parts=_trained_up_to(parts, self.begin),
+            spent_s=spent_s,
+            idle_s=idle_s,
+            is_countable=earlier.is_countable and countable,
+            has_rates=earlier.has_rates and rated,
+        )
+
+    def gpu_seconds_until(self, later: _ChainLaunch) -> tuple[float | None, float | None]:
+        """Return `spent_s` and `idle_s` of this chain with `later` behind it."""
+        gpus, more = self.launch.gpus, later.gpus
+        if gpus is None or more is None or self.spent_s is None or self.idle_s is None:
+            return None, None
+        start, end = later.clock["launched_at"], self.launch.clock["ended_at"]
+        end = min(end, start)
+        spent = (end - self.launch.clock["launched_at"]).total_seconds() * gpus
+        idle = (start - end).total_seconds() * min(gpus, more)
+        return self.spent_s + spent, self.idle_s + idle
 
     def row(self) -> dict[str, Any]:
+        """Return the columns of GOODPUT_SCHEMA but the run_id."""
         row: dict[str, Any] = dict.fromkeys(GOODPUT_SCHEMA.names()[1:])
-        row["goodput_launches"] = len(self.launches)
-        if not self._one_clock():
+        row["goodput_launches"] = self.launches
+        if not self.has_one_clock:
             return row
-        row["lost_to_restarts_s"] = self._lost()
-        gpu_seconds, counts = self._gpu_seconds(), self._tokens()
-        if gpu_seconds is None or counts is None:
+        row["lost_to_restarts_s"] = self.lost_s
+        gpu_seconds, trained = self._gpu_seconds(), self._trained()
+        if gpu_seconds is None or trained.tokens is None or not self.is_countable:
             return row
-        row["goodput"] = sum(counts) / gpu_seconds
-        rates = [launch.rates["tgs"] for launch in self.launches]
-        if all(rates):
-            needed = sum(n / rate for n, rate in zip(counts, rates, strict=True) if rate)
-            row["goodput_share"] = needed / gpu_seconds
+        row["goodput"] = trained.tokens / gpu_seconds
+        if self.has_rates and trained.needed_s is not None:
+            row["goodput_share"] = trained.needed_s / gpu_seconds
         return row
 
-    def _one_clock(self) -> bool:
-        """Return whether the stamps of all launches are of one clock and in order."""
-        starts = [launch.clock["launched_at"] for launch in self.launches]
-        ends = [launch.clock["last_step_at"] for launch in self.launches]
-        if any(start is None for start in starts):
-            return False
-        alike = len(
-            {(x.utc, s.year >= MIN_DATED_YEAR) for x, s in zip(self.launches, starts, strict=True)}
-        )
-        following = (
-            end is not None and end <= start + MAX_STAMP_CROSSING
-            for end, start in zip(ends[:-1], starts[1:], strict=True)
-        )
-        return alike == 1 and all(following)
+    @property
+    def _gpus(self) -> int | None:
+        """1 for a single launch, whose tokens are per accelerator."""
+        return 1 if self.launches == 1 else self.launch.gpus
 
-    def _lost(self) -> float | None:
-        lost = 0.0
-        for one, other, step in zip(
-            self.launches[:-1], self.launches[1:], self.begins[1:], strict=True
-        ):
-            done, began = one.done_at(step), _first_step_began(other, step)
-            if done is None or began is None:
-                return None
-            lost += max(0.0, (began - done).total_seconds())
-        return lost
-
-    def _tokens(self) -> list[float] | None:
-        """Return tokens of the final course by launch, over `_gpus` accelerators."""
-        counts = []
-        for launch, begin, end in zip(self.launches, self.begins, self.ends, strict=True):
-            count = tokens_trained(launch.windows, begin, end)
-            gpus, told = self._gpus(launch), launch.rates
-            wrong = has_wrong_token_count(launch.windows, told["time_basis"])
-            if count is None or gpus is None or wrong or launch.clock["trained_to"] is None:
-                return None
-            counts.append(count.count * gpus)
-        return counts
-
-    def _gpus(self, launch: _ChainLaunch) -> int | None:
-        """Return 1 for a single launch, whose tokens are per accelerator."""
-        return 1 if len(self.launches) == 1 else launch.gpus
+    def _trained(self) -> _TrainedPart:
+        """Return the surviving steps of all launches, with all of the last launch."""
+        end = self.launch.clock["trained_to"] or self.launch.last
+        parts = _trained_up_to(self.parts, min(self.begin, end))
+        return _with_part(parts, self.launch, self.begin, end, self._gpus)
 
     def _gpu_seconds(self) -> float | None:
         """Return GPU-seconds; None if the first start-up or the end has no stamp."""
-        gpus = [self._gpus(launch) for launch in self.launches]
-        clocks = [launch.clock for launch in self.launches]
-        unseen = clocks[0]["launched_at"] in {clocks[0]["first_step_at"], clocks[0]["trained_at"]}
-        if unseen or None in gpus or clocks[-1]["ended_at"] is None:
+        clock, gpus = self.first.clock, self._gpus
+        start, end = clock["launched_at"], self.launch.clock["ended_at"]
+        unseen = start in {clock["first_step_at"], clock["trained_at"]}
+        if unseen or end is None or gpus is None or self.spent_s is None or self.idle_s is None:
             return None
-        starts = [clock["launched_at"] for clock in clocks]
-        start, end = starts[0], clocks[-1]["ended_at"]
         if (end - start).total_seconds() < min_stamp_span(start, end):
             return None
-        ends = [
-            min(clock["ended_at"], start)
-            for clock, start in zip(clocks[:-1], starts[1:], strict=True)
-        ]
-        ends.append(clocks[-1]["ended_at"])
-        held = [n or 0 for n in gpus]
-        spent = _gpu_seconds_of_spells(starts, ends, held)
-        idle = _gpu_seconds_of_spells(ends[:-1], starts[1:], [min(pair) for pair in pairwise(held)])
-        return spent + idle or None
+        last = (end - self.launch.clock["launched_at"]).total_seconds() * gpus
+        return self.spent_s + last + self.idle_s or None
 
 
-def _gpu_seconds_of_spells(
-    starts: Sequence[datetime], ends: Sequence[datetime], gpus: Sequence[int]
-) -> float:
-    """Return GPU-seconds of several spells."""
-    return sum(
-        (end - start).total_seconds() * n for start, end, n in zip(starts, ends, gpus, strict=True)
-    )
+def _plus(total: float | None, more: float | None) -> float | None:
+    return None if total is None or more is None else total + more
+
+
+def _follows(earlier: _ChainLaunch, later: _ChainLaunch) -> bool:
+    """Return whether the stamps of two launches are of one clock and in order."""
+    start, later_start = earlier.clock["launched_at"], later.clock["launched_at"]
+    end = earlier.clock["last_step_at"]
+    if later_start is None or end is None or earlier.utc != later.utc:
+        return False
+    alike = (start.year >= MIN_DATED_YEAR) == (later_start.year >= MIN_DATED_YEAR)
+    return bool(alike and end <= later_start + MAX_STAMP_CROSSING)
+
+
+def _lost_between(earlier: _ChainLaunch, later: _ChainLaunch, step: int) -> float | None:
+    """Return seconds from the first training of `step` until `later` resumed."""
+    done, began = earlier.done_at(step), _first_step_began(later, step)
+    if done is None or began is None:
+        return None
+    return max(0.0, (began - done).total_seconds())
 
 
 def _resumed_from(earlier: _ChainLaunch, later: _ChainLaunch) -> int:

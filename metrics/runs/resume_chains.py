@@ -79,15 +79,28 @@ def link_resumes(
     return linked.join(course, on="run_id", maintain_order="left")
 
 
-def launch_chain(run_id: str, continued: Mapping[str, str | None]) -> list[str]:
-    """Return the launches up to and including `run_id`, the first one first.
+def earlier_launches_first(
+    continued: Mapping[str, str | None],
+) -> Iterator[tuple[str, str | None]]:
+    """Yield every launch with the launch before it, earlier launches first.
+
+    The work grows with the launches, however long their chains are. A circle is cut where the
+    search for its first launch comes round.
 
     continued: run_id to the run before (`link_resumes`); a missing run_id ends the chain
     """
-    found = [run_id]
-    while (earlier := continued.get(found[-1])) is not None and earlier not in found:
-        found.append(earlier)
-    return found[::-1]
+    done: set[str] = set()
+    for run_id in continued:
+        chain: dict[str, str | None] = {}
+        launch: str | None = run_id
+        while launch is not None and not (launch in done or launch in chain):
+            if launch not in continued:
+                break
+            chain[launch] = continued[launch]
+            launch = chain[launch]
+        for one, before in reversed(chain.items()):
+            yield one, None if before in chain and before not in done else before
+            done.add(one)
 
 
 def may_continue() -> pl.Expr:

@@ -274,13 +274,19 @@ def find_source_links(
 ) -> list[tuple[str, str]]:
     """Return pairs of sources that are, or may be, of the same launch.
 
-    A source of each pair is of `run_ids`. tables: as for `merge_launches`
+    A source of each pair is of `run_ids`. Sources that earlier pairs connect are not compared
+    again: a launch of a thousand files has half a million pairs. tables: as for `merge_launches`
     """
     runs = {row["run_id"]: row for row in tables["runs"].iter_rows(named=True)}
     rows = _folded(tables["steps"])
     sources = _sources_of_runs(tables, runs, rows)
-    pairs = _candidates(sources, _placed(rows, tables["runs"]), run_ids)
-    return [(a.run["run_id"], b.run["run_id"]) for a, b in pairs if _verdict(a, b) != "other"]
+    connected = _Sets(sources)
+    linked: list[tuple[str, str]] = []
+    for a, b in _candidates(sources, _placed(rows, tables["runs"]), connected, run_ids):
+        if _verdict(a, b) != "other":
+            connected.join(a, b)
+            linked.append(_ids(a, b))
+    return linked
 
 
 # -- what one source says ------------------------------------------------------------------
@@ -516,9 +522,7 @@ def _groups(
     maybe: list[SourcePair] = []
     unsure: list[DoubtfulPair] = []
     linked: list[tuple[str, str]] = []
-    for a, b in _candidates(sources, rows):
-        if find.same(a.run["run_id"], b.run["run_id"]):
-            continue
+    for a, b in _candidates(sources, rows, find):
         verdict = _verdict(a, b)
         if verdict != "other":
             linked.append((a.run["run_id"], b.run["run_id"]))
@@ -614,9 +618,15 @@ class _Sets:
         self.held: dict[str, set[tuple[str, str]]] = {}
 
     def root(self, run_id: str) -> str:
-        while self.parent[run_id] != run_id:
-            run_id = self.parent[run_id]
+        while (above := self.parent[run_id]) != run_id:
+            self.parent[run_id] = self.parent[above]  # halves the way of the next search
+            run_id = above
         return run_id
+
+    def root_places(self) -> IntArray:
+        """Return a number per source, equal for the sources of one set."""
+        number = {run_id: i for i, run_id in enumerate(self.parent)}
+        return np.array([number[self.root(run_id)] for run_id in self.parent])
 
     def same(self, a: str, b: str) -> bool:
         return self.root(a) == self.root(b)
@@ -661,17 +671,22 @@ def _format_ranks(source: _Source) -> set[tuple[str, str]]:
 
 
 def _candidates(
-    sources: Sequence[_Source], rows: pl.DataFrame, whose: Collection[str] | None = None
+    sources: Sequence[_Source],
+    rows: pl.DataFrame,
+    joined: _Sets,
+    whose: Collection[str] | None = None,
 ) -> Iterator[tuple[_Source, _Source]]:
     """Yield pairs of sources worth comparing step by step.
+
+    A pair that is joined by the time of its turn is left out.
 
     If two sources are of the same launch, the last step of the source that ended first is also in
     the other. So candidates have the same framework, and began within a day of each other if both
     have a date. A step of one must not contradict the last step of the other. Both may be of the
     same file, since a file may contain a log twice.
 
-    rows: as `_folded`, `_placed` in the order of the sources; whose: only pairs with a source of
-        these
+    rows: as `_folded`, `_placed` in the order of the sources; joined: sets that grow while pairs
+        are compared; whose: only pairs with a source of these
     """
     rows = rows.drop("logged_at")
     last = _last(rows)
@@ -682,8 +697,16 @@ def _candidates(
     found = pl.concat(
         [_candidate_places(some, every, MAX_LAST_STEPS_AT_ONCE) for some, every in sides]
     )
-    for one, other in found.unique().sort("place", "b").iter_rows():
-        yield sources[one], sources[other]
+    pairs = found.unique().sort("place", "b").to_numpy()
+    at_once = len(sources)
+    while len(pairs):
+        for one, other in pairs[:at_once].tolist():
+            if not joined.same(*_ids(sources[one], sources[other])):
+                yield sources[one], sources[other]
+        roots = joined.root_places()
+        left = pairs[at_once:]
+        pairs = left[roots[left[:, 0]] != roots[left[:, 1]]]
+        at_once *= 2  # so that pairs that are never joined are not filtered often
 
 
 def _candidate_places(last: pl.DataFrame, every: pl.DataFrame, at_once: int) -> pl.DataFrame:

@@ -21,7 +21,7 @@ from fairmfu.ingest.facts.facts import facts_from_flags
 from fairmfu.ingest.formats.registry import BUILT_IN_FORMATS
 from fairmfu.ingest.store.store import Store
 from fairmfu.metrics.pipeline.analysis import analyse
-from fairmfu.metrics.runs.resume_chains import launch_chain
+from fairmfu.metrics.runs.resume_chains import earlier_launches_first
 from fairmfu.metrics.throughput import resolved_facts, windows
 from fairmfu.metrics.throughput.end_to_end import launch_clocks
 from tests.support.effort import THOROUGH, every_log
@@ -557,10 +557,12 @@ EVENTS = pl.DataFrame(
 )  # fmt: skip
 
 
-def test_a_chain_ends_where_a_launch_is_unknown_or_comes_round() -> None:
-    assert launch_chain("c", {"c": "b", "b": "a", "a": None}) == ["a", "b", "c"]
-    assert launch_chain("c", {"c": "b"}) == ["b", "c"]
-    assert launch_chain("b", {"a": "b", "b": "a"}) == ["a", "b"]
+def test_launches_come_after_the_launch_before_them() -> None:
+    chain = {"c": "b", "b": "a", "a": None, "d": "b"}
+    ordered = list(earlier_launches_first(chain))
+    assert ordered == [("a", None), ("b", "a"), ("c", "b"), ("d", "b")]
+    assert list(earlier_launches_first({"c": "b"})) == [("c", "b")]
+    assert list(earlier_launches_first({"a": "b", "b": "a"})) == [("b", None), ("a", "b")]
 
 
 # -- laws ----------------------------------------------------------------------------------

@@ -1,0 +1,240 @@
+"""No step of the analysis grows faster than its work: calls are counted, not seconds."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from datetime import timedelta
+from functools import partial
+from math import log2
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+
+from fairmfu.ingest.pipeline.api import read_logs
+from fairmfu.metrics.compare.comparability import rank_runs
+from fairmfu.metrics.compare.repeated_runs import first_launches
+from fairmfu.metrics.core.run_table import METRICS, metrics_rows
+from fairmfu.metrics.pipeline import partitions
+from fairmfu.metrics.pipeline.analysis import analyse
+from fairmfu.metrics.pipeline.measured_runs import MeasuredRuns
+from fairmfu.metrics.pipeline.metrics_cache import KEPT_SCHEMA
+from fairmfu.metrics.pipeline.partitions import rescore_by_partition
+from fairmfu.metrics.runs import same_run
+from sample_logs.make_synthetic import ImaginaryRun, torchtitan
+
+Tables = Mapping[str, pl.DataFrame]
+SIZES = (25, 50, 100)
+"""Launches or files; of events a hundred times as many."""
+ALLOWED = 1.15
+BATCHES = 0.1
+"""Calls that may be more than n log n says, and a share of the first: work comes in batches."""
+
+
+def calls_of(work: Callable[[], object]) -> int:
+    """Count the calls of Python and built-in functions."""
+    count = 0
+
+    def profile(_frame: FrameType, event: str, _argument: object) -> None:
+        nonlocal count
+        count += event in ("call", "c_call")
+
+    before = sys.getprofile()
+    sys.setprofile(profile)
+    try:
+        work()
+    finally:
+        sys.setprofile(before)
+    return count
+
+
+def grows_as_its_work(counts: Sequence[int]) -> bool:
+    """Whether the calls of the second doubling are as many more as n log n says.
+
+    Compared with those of the first doubling, so that what is done once does not hide growth.
+    """
+    one, two, four = (n * log2(n) for n in SIZES)
+    expected = (four - two) / (two - one)
+    first, second = counts[1] - counts[0], counts[2] - counts[1]
+    return second <= ALLOWED * expected * max(first, 0) + BATCHES * counts[0]
+
+
+# -- hostile shapes --------------------------------------------------------------------------
+
+
+def imaginary(seed: int = 1, **more: Any) -> ImaginaryRun:
+    pace = np.random.default_rng(seed).normal(2, 0.1, 40)
+    return ImaginaryRun(step_s=tuple(pace.tolist()), **more)
+
+
+def restarts(count: int, folder: Path) -> None:
+    """One log of launches, each of which continues the one before."""
+    run, lines = imaginary(), list[str]()
+    for launch in range(count):
+        began = run.started + timedelta(minutes=2 * launch)
+        later = imaginary(started=began)
+        for line in torchtitan(later):
+            text = line.replace("starts at step 1", f"starts at step {1 + 20 * launch}")
+            head, found, rest = text.partition(" step: ")
+            if found:
+                step, _, figures = rest.strip().partition(" ")
+                text = f"{head} step: {int(step) + 20 * launch}  {figures.strip()}"
+            lines.append(text)
+    (folder / "restarts.log").write_text("\n".join(lines) + "\n")
+
+
+def ranks(count: int, folder: Path) -> None:
+    """A log of each rank of one job."""
+    lines = list(torchtitan(imaginary(gpus=count)))
+    for rank in range(count):
+        text = "\n".join(lines).replace("[rank0]", f"[rank{rank}]")
+        (folder / f"rank{rank:04}.log").write_text(f"{text}\n")
+
+
+def strangers(count: int, folder: Path) -> None:
+    """Logs of launches that began in the same second, each with losses of its own."""
+    for number in range(count):
+        text = "\n".join(torchtitan(imaginary(number)))
+        for loss in {part.split()[0] for part in text.split("loss: ")[1:]}:
+            text = text.replace(f"loss: {loss}", f"loss: {float(loss) + number / 100:.5f}")
+            text = text.replace(f"loss:  {loss}", f"loss: {float(loss) + number / 100:.5f}")
+        (folder / f"run{number:04}.log").write_text(f"{text}\n")
+
+
+def saves(count: int, folder: Path) -> None:
+    """One log with a hundred checkpoints for each of `count`."""
+    *lines, last = torchtitan(imaginary())
+    head = last.partition("Training")[0]
+    saved = f"{head}Finished saving the checkpoint at step 40 in 1.21 seconds"
+    (folder / "saves.log").write_text("\n".join([*lines, *[saved] * (100 * count), last]) + "\n")
+
+
+SHAPES = (restarts, ranks, strangers, saves)
+
+
+@pytest.fixture(scope="module", params=SHAPES, ids=lambda shape: shape.__name__)
+def grown(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> list[Tables]:
+    """The tables of a shape at 1x, 2x and 4x."""
+    found = []
+    for count in SIZES:
+        folder = tmp_path_factory.mktemp(f"{request.param.__name__}{count}")
+        request.param(count, folder)
+        found.append(read_logs(folder))
+    analyse(found[0])  # what is imported or built once is not counted
+    return found
+
+
+# -- the law -------------------------------------------------------------------------------
+
+
+STAGES = (
+    "held_facts",
+    "windows",
+    "clocks",
+    "rates",
+    "resume_links",
+    "chain_of_run",
+    "ranks_of_run",
+    "timer_readings",
+    "slow_ranks",
+    "printed_lines",
+)
+"""Properties of MeasuredRuns, each after those it needs."""
+
+
+def calls_by_stage(tables: Tables) -> dict[str, int]:
+    counts = {"merge_launches": calls_of(lambda: same_run.merge_launches(tables))}
+    measured = MeasuredRuns(tables)
+    for stage in STAGES:
+        counts[stage] = calls_of(partial(getattr, measured, stage))
+    counts["analyse"] = calls_of(lambda: analyse(tables))
+    return counts
+
+
+def test_no_stage_grows_faster_than_its_work(grown: list[Tables]) -> None:
+    by_size = [calls_by_stage(tables) for tables in grown]
+    counts = {stage: [calls[stage] for calls in by_size] for stage in by_size[0]}
+    assert {stage: some for stage, some in counts.items() if not grows_as_its_work(some)} == {}
+
+
+def test_rescoring_by_partition_grows_as_its_work(
+    grown: list[Tables], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counts = []
+    for size, tables in zip(SIZES, grown, strict=True):
+        monkeypatch.setattr(partitions, "MAX_PARTITION_RUNS", -(-size // 4))
+        runs = tables["runs"].sort("name")
+        work = partial(rescore_by_partition, runs, KEPT_SCHEMA.to_frame(), (), loading(tables))
+        counts.append(calls_of(work))
+    assert grows_as_its_work(counts), counts
+
+
+def loading(tables: Tables) -> Callable[[Sequence[str]], dict[str, pl.DataFrame]]:
+    def load(run_ids: Sequence[str]) -> dict[str, pl.DataFrame]:
+        runs = tables["runs"].filter(pl.col("run_id").is_in(list(run_ids)))
+        files = runs["sha256"].implode()
+        return {
+            name: table.filter(
+                pl.col("run_id").is_in(list(run_ids))
+                if "run_id" in table.columns
+                else pl.col("sha256").is_in(files)
+            )
+            for name, table in tables.items()
+        }
+
+    return load
+
+
+def test_first_launches_of_a_long_chain_are_found_in_one_pass() -> None:
+    counts = []
+    for size in SIZES:
+        rows = pl.DataFrame(
+            [
+                {"run_id": str(i), "continues": str(i - 1) if i else None}
+                for i in reversed(range(size))
+            ]
+        )
+        whole = metrics_rows(rows.match_to_schema(METRICS, missing_columns="insert"))
+        counts.append(calls_of(partial(first_launches, whole)))
+        assert set(first_launches(whole).values()) == {"0"}
+    assert grows_as_its_work(counts), counts
+
+
+def test_ranking_many_unlike_runs_grows_as_its_work() -> None:
+    counts = []
+    for size in (20 * n for n in SIZES):
+        rows = [
+            UNLIKE | {"run_id": str(i), "name": str(i), "seq_len": 128 * i, "flops_per_token": 1e9}
+            for i in range(1, size + 1)
+        ]
+        frame = pl.DataFrame(
+            [{name: row.get(name) for name in METRICS} for row in rows], schema=METRICS
+        )
+        assert rank_runs(frame)["group"].n_unique() == size
+        counts.append(calls_of(partial(rank_runs, frame)))
+    assert grows_as_its_work(counts), counts
+
+
+UNLIKE: dict[str, Any] = {
+    "framework": "torchtitan",
+    "model": "llama-3-8b",
+    "work": "layers of llama",
+    "precision": "bf16",
+    "trained": "full",
+    "device": "NVIDIA H100 SXM",
+    "token_basis": "packed",
+    "attention_pattern": "causal",
+    "synthetic": False,
+    "tgs": 6000.0,
+    "warnings": [],
+    "missing": [],
+}
+
+
+def test_a_quadratic_count_is_noticed() -> None:
+    assert grows_as_its_work([1_000 + n * 100 for n in SIZES])
+    assert not grows_as_its_work([1_000 + n * 100 + n * n for n in SIZES])
