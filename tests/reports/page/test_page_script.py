@@ -85,7 +85,7 @@ OPEN = 3
 PAGE: Final = """
 <header><h1>A small page</h1><p>of all elements</p></header>
 {{ controls.controls(chosen) }}{{ controls.legend(frameworks) }}{{ figure }}
-{% set wide = [] %}{% for n in range(12) %}{{ wide.append(Column("Column " ~ n, "number")) or "" }}{% endfor %}
+{% set wide = [] %}{% for n in range(16) %}{{ wide.append(Column("Column " ~ n, "number")) or "" }}{% endfor %}
 {% set columns = [Column("Run"), Column("MFU", "number")] + wide %}
 {% call(run) tables.table("Runs", columns, runs, "All of them.", "runs", "run_id") %}
   <th scope="row">{{ names.run_select(run) }}</th>
