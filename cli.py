@@ -974,10 +974,15 @@ def compare(  # noqa: PLR0913, PLR0917 - each is an argument of the command
       6  not decided: the interval contains the share, the two are not ranked,
          or repeats are missing
     """
+    from fairmfu.metrics import choose
+    from fairmfu.metrics.core.run_filter import filter_runs
     from fairmfu.reports import compare as side_by_side
 
+    def choose_runs(runs: pl.DataFrame) -> pl.DataFrame:
+        return filter_runs(choose(runs, *names), condition)
+
     found = side_by_side(
-        _analysis(_open(store)),
+        _analysis_of_chosen(store, choose_runs if names or condition else None),
         *names,
         price=price,
         by=by,
@@ -1021,11 +1026,13 @@ def explain(run: str, store: Path, output: Literal["table", "json"], *, propose:
     numbers, and the logged figures: whether the framework's own formula reproduces them, and the
     factors that lead from the logged figure to ours.
     """
+    from fairmfu.metrics import choose
     from fairmfu.metrics.core.run_messages import FAULT
     from fairmfu.reports import explain as describe
     from fairmfu.reports.text.tabular import wrapped
 
-    told = describe(_analysis(_open(store)), run, output=output, propose=propose)
+    analysis = _analysis_of_chosen(store, lambda runs: choose(runs, run))
+    told = describe(analysis, run, output=output, propose=propose)
     lines = map(wrapped, _runnable(told).splitlines())
     click.echo("\n".join(lines) if output == "table" else told)
     if FAULT in told:
@@ -2120,8 +2127,15 @@ def _metrics(store: Store) -> pl.DataFrame:
     return current_metrics(store, _overlay())
 
 
-def _analysis(store: Store) -> Analysis:
-    return _analysis_of(store.tables())
+def _analysis_of_chosen(
+    store: Path, choose_runs: Callable[[pl.DataFrame], pl.DataFrame] | None
+) -> Analysis:
+    """Return the analysis of chosen runs, with all metrics; None chooses all."""
+    if choose_runs is None:
+        return _analysis_of(_open(store).tables())
+    from fairmfu.reports.store.metrics_store import analysis_of_chosen
+
+    return analysis_of_chosen(_open(store), choose_runs, _overlay())
 
 
 def _analysis_of(tables: Mapping[str, pl.DataFrame]) -> Analysis:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 import polars as pl
@@ -15,6 +15,7 @@ import polars as pl
 from fairmfu.ingest.core.errors import StoreError
 from fairmfu.ingest.core.schema import TEXT
 from fairmfu.ingest.store.store import Store
+from fairmfu.metrics.core.run_table import not_null
 from fairmfu.metrics.formula.accelerators import Accelerator
 from fairmfu.metrics.pipeline import metrics_cache as scores
 from fairmfu.metrics.pipeline.metrics_cache import KEPT_SCHEMA
@@ -102,6 +103,40 @@ def analysis_of(
     return rescore(store.table("runs"), state.kept, runs, store.tables, overlay).analysis
 
 
+def analysis_of_chosen(
+    store: Store,
+    choose_runs: Callable[[pl.DataFrame], pl.DataFrame],
+    overlay: Sequence[Accelerator] = (),
+) -> Analysis:
+    """Return the analysis of chosen runs, with the metrics of all runs.
+
+    Computes the chosen runs and those linked to them; metrics of others come from what is kept.
+    More than MAX_CHOSEN_SHARE of all runs are computed with all others at once.
+
+    choose_runs: receives the metrics of all runs, and returns some of the rows
+    """
+    from fairmfu.metrics.pipeline.analysis import analyse  # noqa: PLC0415 - imports much
+    from fairmfu.metrics.pipeline.incremental import rescore  # noqa: PLC0415 - imports much
+
+    if len(store.runs_changed_since(-1)) < MIN_RUNS_TO_CHOOSE:
+        return analyse(store.tables(), overlay)
+    state = _current_state(store, overlay)
+    metrics = state.metrics
+    chosen = choose_runs(metrics)["run_id"].to_list()
+    if len(chosen) > MAX_CHOSEN_SHARE * metrics.height and state.rescored is None:
+        return analyse(store.tables(), overlay)
+    done = None if state.rescored is None else state.rescored.analysis
+    if done is None or not set(chosen) <= set(done.metrics["run_id"]):
+        runs = store.table("runs")
+        done = not_null(rescore(runs, state.kept, chosen, store.tables, overlay).analysis)
+    return replace(done, metrics=metrics)
+
+
+MIN_RUNS_TO_CHOOSE: Final = 20
+MAX_CHOSEN_SHARE: Final = 0.25
+"""Limits from which computing some runs is less work than computing all."""
+
+
 def store_metrics(store: Store, state: MetricsState) -> None:
     """Store computed metrics; mark removed runs as removed."""
     if state.rescored is None:
@@ -129,11 +164,16 @@ def current_metrics(store: Store, overlay: Sequence[Accelerator] = ()) -> pl.Dat
 
     >>> current_metrics(Store("perf")).sort("tgs")
     """
+    return _current_state(store, overlay).metrics
+
+
+def _current_state(store: Store, overlay: Sequence[Accelerator]) -> MetricsState:
+    """Return the state for `current_metrics`, and keep what was computed if possible."""
     found = update_metrics(store, overlay, rescore_outdated=True)
     if not found.outdated:
         with suppress(StoreError):
             store_metrics(store.without_waiting(), found)
-    return found.metrics
+    return found
 
 
 def query(store: Store, sql: str, overlay: Sequence[Accelerator] = ()) -> pl.DataFrame:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import re
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -40,6 +40,7 @@ from fairmfu.metrics.pipeline.metrics_cache import (
     program_version,
 )
 from fairmfu.metrics.pipeline.partitions import rescore_by_partition
+from fairmfu.reports import compare, explain
 from fairmfu.reports.store import metrics_store
 from sample_logs.make_synthetic import WRITERS, ImaginaryRun
 from tests.support import old_store
@@ -739,3 +740,29 @@ def test_looking_does_not_mix_what_is_kept_by_other_peaks(just_read: Store) -> N
     assert metrics_store.current_metrics(just_read).height == 2
     assert just_read.outdated_runs()[0] == []
     assert set(metrics_store.update_metrics(just_read).kept["peaks"]) == {peaks_hash()}
+
+
+# -- chosen runs ---------------------------------------------------------------------------
+
+
+def test_chosen_runs_are_explained_and_compared_as_if_all_were_computed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(metrics_store, "MIN_RUNS_TO_CHOOSE", 1)
+    store = Store(tmp_path)
+    ingest_logs(store, SAMPLES / "synthetic", SAMPLES / "h100")
+    whole = analyse(store.tables())
+    metrics_store.current_metrics(store)
+    ids = whole.metrics["run_id"].to_list()
+    for chosen in ids[:4]:
+        some = metrics_store.analysis_of_chosen(store, is_one_of(chosen))
+        assert_frame_equal(some.metrics, whole.metrics, check_exact=True)
+        assert some.windows["run_id"].n_unique() < whole.windows["run_id"].n_unique()
+        assert explain(some, chosen, output="json") == explain(whole, chosen, output="json")
+    pair = ids[:2]
+    some = metrics_store.analysis_of_chosen(store, is_one_of(*pair))
+    assert_frame_equal(compare(some, *pair).table, compare(whole, *pair).table, check_exact=True)
+
+
+def is_one_of(*run_ids: str) -> Callable[[pl.DataFrame], pl.DataFrame]:
+    return lambda metrics: metrics.filter(pl.col("run_id").is_in(run_ids))
