@@ -61,7 +61,7 @@ def significant(value: float | None) -> str:
 
 
 def sort_key(value: float | str | None) -> str:
-    """Return a value by which a browser sorts; a figure with six digits, "" if unknown."""
+    """Return a sort key for browsers: a figure with six digits, "" if unknown."""
     if value is None or isinstance(value, str):
         return value or ""
     return f"{value:.6g}"
