@@ -62,6 +62,7 @@ class Analysis:
     isolated_metrics: `metrics` without columns that depend on other runs
     merged_launches: sources merged into one launch, of runs.same_run, without the tables
     resume_links: launches that continue one another, of runs.resume_chains.link_resumes
+    overlay: your accelerators
     """
 
     metrics: pl.DataFrame
@@ -75,6 +76,7 @@ class Analysis:
     isolated_metrics: pl.DataFrame
     merged_launches: same_run.MergedLaunches
     resume_links: pl.DataFrame
+    overlay: Sequence[Accelerator] = ()
 
     def with_errors(
         self, errors: Mapping[str, str], failed: Sequence[tuple[RunRow, Sequence[str]]]
@@ -271,6 +273,7 @@ def _analyse(tables: Tables, overlay: Sequence[Accelerator]) -> Analysis:
         isolated_metrics=alone,
         merged_launches=replace(measured.merged, tables={}),
         resume_links=measured.resume_links,
+        overlay=overlay,
     )
 
 

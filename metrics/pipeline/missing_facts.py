@@ -35,6 +35,7 @@ __all__ = [
     "Unlock",
     "facts_by_folder",
     "find_needs",
+    "needs_of",
     "unlocks",
 ]
 
@@ -140,7 +141,19 @@ def find_needs(
 
     tables: of `Store.tables`. overlay: your accelerators. run_ids: of some runs only, default all
     """
-    rows = metrics_rows(analyse(tables, overlay).metrics)
+    return needs_of(metrics_rows(analyse(tables, overlay).metrics), tables, overlay, run_ids)
+
+
+def needs_of(
+    rows: Sequence[MetricsRow],
+    tables: Tables,
+    overlay: Sequence[Accelerator] = (),
+    run_ids: Sequence[str] | None = None,
+) -> list[RunNeeds]:
+    """Return `find_needs` of runs whose metrics are known.
+
+    rows: of the metrics of the runs; tables, overlay, run_ids: as for `find_needs`
+    """
     names = Counter(row["name"] for row in rows)
     if run_ids is not None:
         rows = [row for row in rows if not set(run_ids).isdisjoint(_members(row))]

@@ -60,6 +60,13 @@ def significant(value: float | None) -> str:
     return f"{value:,.0f}" if abs(value) >= bridge_text.MIN_WHOLE_FIGURE else f"{value:.3g}"
 
 
+def sort_key(value: float | str | None) -> str:
+    """Return a sort key for browsers: a figure with six digits, "" if unknown."""
+    if value is None or isinstance(value, str):
+        return value or ""
+    return f"{value:.6g}"
+
+
 def scientific(value: float | None) -> str:
     """Return a figure with four digits; a large or small one with a power of ten."""
     return DASH if value is None else f"{value:.4g}"
@@ -128,8 +135,10 @@ CLAIMS: Final[dict[str, tuple[Formatter, str]]] = {
 
 FORMATTERS: Final[dict[str, Callable[..., str]]] = {
     "number": number,
+    "outcome": lambda kind: run_narrative.OUTCOME_LABELS.get(kind, DASH).partition(" (")[0],
     "percent": percent,
     "significant": significant,
+    "sort_key": sort_key,
     "scientific": scientific,
     "ratio": ratio,
     "gib": lambda memory: f"{memory / tabular.GIB:.1f}",
@@ -153,6 +162,7 @@ FILTERS: Final[dict[str, Callable[..., object]]] = {
 GLOBALS: Final[dict[str, object]] = {
     **FORMATTERS,
     "ATTENTION": ATTENTION,
+    "CONVENTIONS": CONVENTIONS,
     "CLAIMS": CLAIMS,
     "Column": Column,
     "DASH": DASH,

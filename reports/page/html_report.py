@@ -118,7 +118,8 @@ class PageView:
     """Data for the template of the report.
 
     sheet: collects folds and figures; data: the report's JSON; figures: its charts by key
-    verdicts: if no group has several runs; alone: single runs of a group; apart: without a rank
+    verdicts: if no group has several runs; alone: single runs of a group
+    failed, slowed: runs that ended badly, or slowed down inside; all_runs: of the table of runs
     explained: with a logged figure; waterfalls: of the first group. Runs in tables have the
         `accelerator` of the filter.
     """
@@ -130,7 +131,9 @@ class PageView:
     verdicts: Sequence[Sentences]
     groups: Sequence[GroupView]
     alone: Sequence[Json]
-    apart: Sequence[Json]
+    failed: Sequence[Json]
+    slowed: Sequence[Json]
+    all_runs: Sequence[Json]
     explained: Sequence[Json]
     waterfalls: Sequence[Json]
     more_waterfalls: bool
@@ -174,7 +177,9 @@ def page_view(content: ReportContent) -> PageView:
         verdicts=[] if several else verdicts,
         groups=_groups(data, runs, verdicts),
         alone=[runs[run_id] for run_id in alone],
-        apart=[runs[run_id] for run_id in data["apart"]],
+        failed=[runs[run_id] for run_id in data["failed"]],
+        slowed=[runs[run_id] for run_id in data["slowed"]],
+        all_runs=[*runs.values()],
         explained=explained if data["in_full"] else explained[:MAX_EXPLAINED_RUNS],
         waterfalls=[runs[run_id] for run_id in drawn],
         more_waterfalls=bool(drawn) and _count_waterfalls(content) > len(drawn),

@@ -33,6 +33,7 @@ function show() {
   }
   mark(document);
   for (const drawn of views.values()) tell(drawn);
+  for (const head of all(".sortable [aria-sort]")) sort(head);
   say();
 }
 
@@ -226,6 +227,7 @@ async function unpack(fold) {
   try {
     fold.insertAdjacentHTML("beforeend", await body);
     mark(fold);
+    arrange(fold);
     look(fold);
   } catch (error) {
     fold.append(warning(`This section could not be opened: ${error.message}.`));
@@ -238,6 +240,75 @@ function warning(text) {
   line.className = "warning";
   line.textContent = text;
   return line;
+}
+
+// --- tables that can be sorted and searched -----------------------------------------------------
+
+const texts = new Intl.Collator("en", {numeric: true});
+
+/** Gives tables a search, and their headings buttons; without a script they are plain tables. */
+function arrange(within) {
+  for (const table of all("table.sortable", within)) {
+    for (const head of table.tHead.rows[0].cells) {
+      const button = document.createElement("button");
+      button.type = "button";
+      button.className = "sort";
+      button.append(...head.childNodes);
+      button.addEventListener("click", () => turn(head));
+      head.append(button);
+    }
+    const [line, label, input, found] = ["p", "label", "input", "output"].map((name) => document.createElement(name));
+    line.className = "find screen";
+    input.type = "search";
+    input.autocomplete = "off";
+    input.addEventListener("input", () => find(table, input.value, found));
+    label.append("Search all columns ", input);
+    line.append(label, found);
+    table.closest(".scroll").before(line);
+  }
+}
+
+/** Sorts by a column, or the other way; figures begin with the largest. */
+function turn(head) {
+  const falls = head.ariaSort ? head.ariaSort === "ascending" : head.matches(".number");
+  for (const other of head.parentElement.cells) other.ariaSort = null;
+  head.ariaSort = falls ? "descending" : "ascending";
+  sort(head);
+}
+
+/** Puts the rows in the order that a heading says; what is unknown comes last. */
+function sort(head) {
+  const body = head.closest("table").tBodies[0];
+  const numeric = head.matches(".number");
+  const sign = head.ariaSort === "descending" ? -1 : 1;
+  const keyed = [...body.rows].map((row) => [keyOf(row.cells[head.cellIndex], numeric), row]);
+  keyed.sort(([a], [b]) => {
+    if (a === "" || b === "") return (a === "") - (b === "");
+    return sign * (numeric ? a - b : texts.compare(a, b));
+  });
+  body.append(...keyed.map(([, row]) => row));
+}
+
+/** A cell's value: of the chosen convention where it has several, "" where it is unknown. */
+function keyOf({dataset, textContent}, numeric) {
+  if (dataset.sort === undefined) return textContent.trim();
+  const chosen = `${state.attention}_${state.peak}:`;
+  const parts = dataset.sort.split(" ");
+  const value = parts.length > 1 ? parts.find((part) => part.startsWith(chosen))?.slice(chosen.length) : parts[0];
+  return numeric && value ? Number(value) : value ?? "";
+}
+
+/** Hides the rows that lack one of the words. */
+function find(table, text, found) {
+  const words = text.toLowerCase().split(/\s+/).filter(Boolean);
+  const rows = [...table.tBodies[0].rows];
+  const fitting = rows.filter((row) => {
+    const held = row.textContent.toLowerCase();
+    const fit = words.every((word) => held.includes(word));
+    row.classList.toggle("unfound", !fit);
+    return fit;
+  });
+  found.textContent = words.length ? `${fitting.length} of ${rows.length} rows` : "";
 }
 
 // --- charts -----------------------------------------------------------------------------------
@@ -405,9 +476,9 @@ function tell({made, names: known = []}) {
   if (news.length) made.view.runAsync();
 }
 
-/** A table that is wider than its place can be scrolled from the keyboard. */
+/** A table that is larger than its place can be scrolled from the keyboard. */
 function reachable(box) {
-  const wider = box.scrollWidth > box.clientWidth + 1;
+  const wider = box.scrollWidth > box.clientWidth + 1 || box.scrollHeight > box.clientHeight + 1;
   box.toggleAttribute("tabindex", wider);
   if (!wider) return;
   box.tabIndex = 0;
@@ -461,7 +532,17 @@ for (const kind of ["wheel", "touchmove", "pointerdown", "keydown"]) {
 }
 addEventListener("hashchange", recall);
 addEventListener("beforeprint", () => {
+  for (const fold of all("details:not([open], [data-packed])")) {
+    fold.open = true;
+    fold.dataset.closed = ""; // on the screen
+  }
   for (const figure of all("figure[aria-label]")) if (!figure.closest("details:not([open])")) draw(figure);
+});
+addEventListener("afterprint", () => {
+  for (const fold of all("details[data-closed]")) {
+    fold.open = false;
+    delete fold.dataset.closed;
+  }
 });
 let resized;
 addEventListener("resize", () => {
@@ -472,6 +553,7 @@ addEventListener("resize", () => {
   }, 200);
 });
 library()?.catch(console.error);
+arrange(document);
 show();
 recall();
 addEventListener("load", () => {

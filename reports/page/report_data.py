@@ -49,9 +49,7 @@ from ..comparison.study_text import (
     study_sentence,
 )
 from ..text import bridge_text, run_narrative
-from ..text.commands import with_store
 from ..text.diagnosis import diagnosis
-from ..text.missing_facts import completing_command, missing_facts
 from ..text.verdict import (
     PLAIN_STYLE,
     Style,
@@ -63,6 +61,7 @@ from ..text.verdict import (
     pair_verdict,
     ranked_groups,
 )
+from . import overview
 from .redaction import Redaction
 
 Json = dict[str, Any]
@@ -218,8 +217,9 @@ def _content(  # noqa: PLR0913 - as `build_content`
 ) -> ReportContent:
     ranked, rows = _ordered_rows(parts, metrics, price)
     data = json_value(
-        _header(metrics, parts, title, version)
-        | _comparison(ranked, rows)
+        _header(metrics, title, version)
+        | _overview(rows, parts)
+        | _comparison(ranked, rows, parts.needs)
         | _all_runs(rows, ranked, parts)
         | {"redacted": redaction is not None}
     )
@@ -243,26 +243,41 @@ def _ordered_rows(
     return ranked, sorted(rows, key=lambda row: place.get(row["run_id"], len(place)))
 
 
-def _header(metrics: pl.DataFrame, parts: _Parts, title: str, version: str) -> Json:
+def _header(metrics: pl.DataFrame, title: str, version: str) -> Json:
     """Return the subject of the report, and its program version."""
     return {
         "schema": REPORT_SCHEMA_VERSION,
         "title": title,
         "fairmfu": version,
         "formula": FORMULA_VERSION,
-        "counts": {"runs": metrics.height, "logs": parts.sources.height},
         "synthetic": bool(metrics["synthetic"].any()),
     }
 
 
-def _comparison(ranked: Sequence[Sequence[ComparisonRow]], rows: Sequence[ComparisonRow]) -> Json:
+def _overview(rows: Sequence[ComparisonRow], parts: _Parts) -> Json:
+    """Return counts of runs, failed and slowed runs, and facts that unlock others."""
+    held = {"runs": len(rows), "logs": parts.sources.height}
+    return {
+        "counts": held | overview.counts(rows),
+        "failed": overview.failed(rows),
+        "slowed": overview.slowed(rows),
+        "missing": overview.missing(rows, parts.needs),
+    }
+
+
+def _comparison(
+    ranked: Sequence[Sequence[ComparisonRow]],
+    rows: Sequence[ComparisonRow],
+    needs: overview.Needs,
+) -> Json:
     """Return who is faster, runs without a rank, and facts that would rank them."""
     return {
         "studies": [_study(one) for one in shown_studies(rows, find_studies(rows))],
         "verdicts": [_verdict_json(one) for one in _verdicts(ranked, rows, PLAIN_STYLE)],
         "groups": [_group(group) for group in ranked],
         "apart": [row["run_id"] for row in rows if row["rank"] is None],
-        "to_give": _to_give(rows),
+        "reasons_apart": overview.reasons_apart(rows),
+        "to_give": _to_give(rows, needs),
     }
 
 
@@ -328,10 +343,15 @@ JSON_SCALARS: Final = frozenset((str, int, bool, type(None)))
 # --- what is said of groups ---------------------------------------------------------------
 
 
-def _weight(group: Sequence[ComparisonRow]) -> tuple[bool, int, int]:
-    """Return a sort key: groups with the most to compare come first."""
+def _weight(group: Sequence[ComparisonRow]) -> tuple[bool, int, bool, int, float]:
+    """Return a sort key: groups with the most to compare come first.
+
+    Several frameworks, then several setups, then many runs, then a large difference.
+    """
     frameworks = {row["framework"] for row in group}
-    return len(group) == 1, -len(frameworks), -len(group)
+    setups = {row["setup"] for row in group}
+    slowest = min((row["relative_tgs"] or 1.0 for row in group), default=1.0)
+    return len(group) == 1, -len(frameworks), len(setups) == 1, -len(group), slowest
 
 
 def _verdicts(
@@ -391,11 +411,9 @@ def _group(group: Sequence[ComparisonRow]) -> Json:
     }
 
 
-def _to_give(rows: Iterable[ComparisonRow]) -> list[Json]:
+def _to_give(rows: Iterable[ComparisonRow], needs: overview.Needs) -> list[Json]:
     """Return the facts that runs without a rank lack, with their meanings."""
-    asked = dict.fromkeys(
-        name for row in rows if row["rank"] is None for name in missing_facts(row)
-    )
+    asked = dict.fromkeys(name for row in rows if row["rank"] is None for name in needs.facts(row))
     return [{"name": name, "meaning": _meaning(name)} for name in asked]
 
 
@@ -445,10 +463,10 @@ class _Parts:
         tables: Mapping[str, pl.DataFrame],
         store: str | None,
     ) -> None:
-        self.store = store
         ids = metrics["run_id"].implode()
         self.analysis, self.audits = analysis, analysis.audits
         self.ids = metrics["run_id"].to_list()
+        self.needs = overview.Needs.of(analysis, self.ids, tables, store)
         self.of_metrics = _by_run(metrics)
         self.windows = analysis.windows.filter(pl.col("run_id").is_in(ids))
         self.bins, self.in_full = bins_per_run(metrics.height), metrics.height <= MAX_RUNS_IN_FULL
@@ -543,16 +561,10 @@ def _run(row: ComparisonRow, parts: _Parts, varies: Sequence[str]) -> Json:
         "by_rank": [] if by_rank is None else by_rank.drop("run_id").to_dicts(),
         "events": [] if marks is None else marks.drop("run_id").to_dicts(),
         "event_counts": [] if events is None else _event_counts(events),
-        "complete_with": [{"name": name, "meaning": _meaning(name)} for name in missing_facts(row)],
-        "complete_command": _command(row, parts.store),
+        "findings": overview.findings(row),
+        **overview.run_needs(row, parts.needs, _meaning),
         "source_places": [parts.place[path] for path in row["sources"] if path in parts.place],
     }
-
-
-def _command(row: ComparisonRow, store: str | None) -> str | None:
-    """Return the command that gives a run all missing facts."""
-    command = completing_command(row, row["label"])
-    return None if command is None else with_store(command, store)
 
 
 def _claim(row: ComparisonRow, card: Json) -> Json | None:

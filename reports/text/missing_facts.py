@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Iterable
 from typing import cast
 
 from fairmfu.ingest.core.schema import FACT_NAMES
@@ -31,8 +32,13 @@ def completing_command(row: MetricsRow, label: str) -> str | None:
 
     label: the run's unique name
     """
-    given = " ".join(f"{name}={_example(row, name)}" for name in missing_facts(row))
+    given = values_to_give(row, missing_facts(row))
     return f"fairmfu set {run_argument(row, label)} {given}" if given else None
+
+
+def values_to_give(row: MetricsRow, names: Iterable[str]) -> str:
+    """Return the part of a command that gives a run these facts, with placeholders."""
+    return " ".join(f"{name}={_example(row, name)}" for name in names)
 
 
 def run_argument(row: MetricsRow, label: str) -> str:

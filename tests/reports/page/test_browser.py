@@ -10,7 +10,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from random import Random
-from typing import Final
+from typing import Any, Final
 
 import polars as pl
 import pytest
@@ -482,6 +482,84 @@ def test_filters_agree_with_the_data_also_in_packed_folds(
 
 OPTIONS: Final = """(name) => [...document.querySelector(`select[name=${name}]`).options]
   .map((option) => option.value)"""
+
+
+TABLE: Final = """() => [...document.querySelectorAll("#runs tbody tr")].filter(
+  (row) => row.checkVisibility()).map((row) => row.dataset.run)"""
+SORTED_BY: Final = {
+    "TGS": "tgs",
+    "MFU": "mfu_full_own",
+    "GPUs": "gpus",
+    "Framework": "framework",
+    "Date": "started_at",
+}
+"""Columns of the table of runs, and where the JSON has them."""
+
+
+def test_the_table_of_runs_is_sorted_as_the_data_are(
+    reading: Reading, report: Path, told: ReportContent
+) -> None:
+    runs = told.data["runs"]
+    with reading(report, fragment="attention=full") as tab:
+        assert tab.ask(TABLE) == list(runs)
+        for title, field in SORTED_BY.items():
+            head = tab.page.locator("#runs thead th", has_text=re.compile(rf"^{title}"))
+            head.locator("button").focus()
+            for _ in range(2):
+                tab.page.keyboard.press("Enter")
+                way = head.get_attribute("aria-sort")
+                assert tab.page.locator("#runs [aria-sort]").count() == 1
+                values = [six_digits(runs[run_id][field]) for run_id in tab.ask(TABLE)]
+                known = [value for value in values if value is not None]
+                assert known == sorted(known, reverse=way == "descending"), title
+                assert values == known + [None] * (len(values) - len(known))
+
+
+def six_digits(value: Any) -> Any:
+    """A figure as the page sorts it; words as they are."""
+    return float(f"{value:.6g}") if isinstance(value, int | float) else value
+
+
+def test_a_search_leaves_the_rows_with_all_words(
+    reading: Reading, report: Path, told: ReportContent
+) -> None:
+    with reading(report) as tab:
+        tab.page.get_by_label("Search all columns").fill("XTUNER completed")
+        expected = {
+            run_id
+            for run_id, run in told.data["runs"].items()
+            if run["framework"] == "xtuner" and run["outcome"] == "completed"
+        }
+        assert set(tab.ask(TABLE)) == expected
+        assert tab.page.inner_text("#runs output").startswith(f"{len(expected)} of ")
+        tab.page.get_by_label("Search all columns").fill("")
+        assert tab.ask(TABLE) == list(told.data["runs"])
+
+
+NESTED: Final = """() => [...document.querySelectorAll(
+  ":is(button, a, summary) :is(button, a, summary, select)")].map((part) => part.outerHTML)"""
+
+
+def test_the_page_has_landmarks_and_no_control_within_another(explored: Tab) -> None:
+    assert explored.ask(NESTED) == []
+    for landmark in ("header", "nav", "main"):
+        assert explored.page.locator(f"body {landmark}").count() == 1, landmark
+
+
+def test_the_overview_leads_to_the_parts_that_it_counts(
+    reading: Reading, report: Path, told: ReportContent
+) -> None:
+    data = told.data
+    with reading(report) as tab:
+        said = tab.page.inner_text(".overview")
+        for name in ("runs", "ranked", "failed", "slowed"):
+            assert f"{data['counts'][name]:,} " in said
+        for link in tab.page.locator(".overview a, .contents a").all():
+            place = (link.get_attribute("href") or "").removeprefix("#")
+            link.click()
+            below = tab.ask(REST, place)
+            at_end = tab.ask("scrollY + innerHeight >= document.documentElement.scrollHeight - 2")
+            assert abs(below) <= CLOSE_PX or at_end, place
 
 
 def test_text_of_logs_stays_text(explored: Tab) -> None:

@@ -85,7 +85,7 @@ OPEN = 3
 PAGE: Final = """
 <header><h1>A small page</h1><p>of all elements</p></header>
 {{ controls.controls(chosen) }}{{ controls.legend(frameworks) }}{{ figure }}
-{% set wide = [] %}{% for n in range(12) %}{{ wide.append(Column("Column " ~ n, "number")) or "" }}{% endfor %}
+{% set wide = [] %}{% for n in range(16) %}{{ wide.append(Column("Column " ~ n, "number")) or "" }}{% endfor %}
 {% set columns = [Column("Run"), Column("MFU", "number")] + wide %}
 {% call(run) tables.table("Runs", columns, runs, "All of them.", "runs", "run_id") %}
   <th scope="row">{{ names.run_select(run) }}</th>
@@ -442,11 +442,15 @@ def test_print_shows_what_is_open_and_names_the_convention(reading: Reading, eit
         assert tab.ask(paper) == "rgb(255, 255, 255)"
 
 
-def test_paper_has_the_charts_of_what_is_open(reading: Reading, either: Path) -> None:
+def test_paper_has_what_is_not_packed_with_its_charts(reading: Reading, either: Path) -> None:
     with reading(either, height=200) as tab:
         tab.until("() => window.vegaEmbed")  # the library comes when the page has nothing to do
         at_print = "() => { dispatchEvent(new Event('beforeprint')) }"
         tab.ask(at_print)
-        assert tab.ask(DRAWN) == 2
+        folds = tab.page.locator("details:not([data-packed])").count()
+        tab.until(f"() => ({DRAWN})() === {1 + folds}")
+        assert tab.page.locator("details[open]").count() == folds
+        tab.ask("() => { dispatchEvent(new Event('afterprint')) }")
+        assert tab.page.locator("details[open]").count() == 1
         pdf = tab.page.pdf()
-        assert len(re.findall(rb"/Type\s*/Page\b", pdf)) < 12
+        assert len(re.findall(rb"/Type\s*/Page\b", pdf)) < 24

@@ -15,6 +15,7 @@ from fairmfu.metrics.compare.comparability import COMPARISON
 from fairmfu.metrics.core.messages import as_clause
 from fairmfu.metrics.core.run_table import METRICS
 from fairmfu.metrics.pipeline.analysis import analyse
+from fairmfu.metrics.pipeline.missing_facts import find_needs, unlocks
 from fairmfu.metrics.throughput import messages
 from fairmfu.metrics.throughput.throughput import explain_missing_rate
 from fairmfu.reports.page import html_report
@@ -269,6 +270,37 @@ def test_runs_that_can_not_be_ranked_say_the_command_that_completes_them():
     assert command.startswith(f"fairmfu set {lacking['name']} ")
     assert " model=…" in command
     assert [one["name"] for one in lacking["complete_with"]] == re.findall(r"(\w+)=", command)
+
+
+def test_missing_facts_are_grouped_as_by_the_command_missing():
+    lacking = {k: v for k, v in FACTS.items() if k not in ("model", "accelerator")}
+    tables = a_store(
+        a_run("xtuner", 5_834.0, name="a", run_id="a"),
+        a_run("deepspeed", 5_000.0, name="b", run_id="b", facts=lacking),
+        a_run("deepspeed", 4_000.0, name="c", run_id="c", facts=lacking),
+        a_run("torchtitan", 5_000.0, name="d", run_id="d", facts={"seq_len": "4096"}),
+    )
+    analysis = analyse(tables)
+    data = build_content(analysis, analysis.metrics, tables, "Runs", None, "1.2.3").data
+    steps = unlocks(find_needs(tables))
+    found = [(step["facts"], step["runs"]) for step in data["missing"]["unlocks"]]
+    assert found == [([*step.facts], step.runs) for step in steps]
+    assert data["missing"]["runs"] == sum(step.runs for step in steps) >= 2
+    named = [run_id for step in data["missing"]["commands"] for run_id in step["runs"]]
+    assert sorted(named) == sorted(data["apart"]) == ["b", "c", "d"]
+    first = data["missing"]["commands"][0]
+    assert first["command"].startswith("fairmfu set b c ")
+    assert first["command"].endswith(data["runs"]["b"]["complete_command"].partition(" b ")[2])
+    assert sorted(run for one in data["reasons_apart"] for run in one["runs"]) == ["b", "c", "d"]
+
+
+def test_the_overview_counts_the_runs_of_its_lists():
+    data = three().data
+    ranked = sum(run["rank"] is not None for run in data["runs"].values())
+    assert data["counts"]["ranked"] == ranked == len(data["runs"]) - len(data["apart"])
+    for name in ("failed", "slowed"):
+        assert data["counts"][name] == len(data[name])
+        assert set(data[name]) <= set(data["runs"])
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,161 @@
+"""Overview of a report: failed and slowed runs, and facts that unlock others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import PurePath
+from typing import Any
+
+from fairmfu.ingest.core.schema import FACT_NAMES
+from fairmfu.metrics.compare.comparison_row import ComparisonRow
+from fairmfu.metrics.core.run_table import metrics_rows, short_doubt
+from fairmfu.metrics.pipeline.analysis import Analysis, Tables
+from fairmfu.metrics.pipeline.missing_facts import (
+    ALTERNATIVES,
+    CONDITIONS,
+    RunNeeds,
+    needs_of,
+    unlocks,
+)
+
+from ..text.commands import with_store
+from ..text.diagnosis import slow_down
+from ..text.missing_facts import missing_facts, run_argument, values_to_give
+from ..text.run_narrative import BAD_OUTCOMES, OUTCOME_LABELS
+from ..text.tabular import percent
+
+Json = dict[str, Any]
+
+TEMPLATE_COMMANDS = (
+    "fairmfu missing --write facts.toml",
+    "fairmfu set --facts facts.toml",
+)
+"""Commands that write a file of all missing facts, and give its facts."""
+
+
+@dataclass(frozen=True, slots=True)
+class Needs:
+    """Facts that the runs of a report lack.
+
+    by_run: of runs without an MFU, by run_id; store: for the commands; None for the usual store
+    """
+
+    by_run: Mapping[str, RunNeeds]
+    store: str | None
+
+    @classmethod
+    def of(
+        cls, analysis: Analysis, run_ids: Sequence[str], tables: Tables, store: str | None
+    ) -> Needs:
+        """Find all facts that these runs lack, also those that others hide."""
+        chosen = set(run_ids)
+        rows = [row for row in metrics_rows(analysis.metrics) if row["run_id"] in chosen]
+        found = needs_of(rows, tables, analysis.overlay)
+        return cls({run.run_id: run for run in found}, store)
+
+    def facts(self, row: ComparisonRow) -> list[str]:
+        """Return the facts that complete a run: for its rank, and for its MFU."""
+        needs = self.by_run.get(row["run_id"])
+        hidden = needs.facts if needs is not None and needs.gain is not None else ()
+        asked = dict.fromkeys([*missing_facts(row), *hidden])
+        return [name for name in asked if name in FACT_NAMES]
+
+    def command(self, rows: Sequence[ComparisonRow], given: str) -> str | None:
+        """Return the command that gives runs these values; None without values."""
+        if not given:
+            return None
+        names = " ".join(run_argument(row, row["label"]) for row in rows)
+        return with_store(f"fairmfu set {names} {given}", self.store)
+
+
+def run_needs(row: ComparisonRow, needs: Needs, meaning: Callable[[str], str]) -> Json:
+    """Return the facts that complete a run, and the command that gives them."""
+    facts = needs.facts(row)
+    return {
+        "complete_with": [{"name": name, "meaning": meaning(name)} for name in facts],
+        "complete_command": needs.command([row], values_to_give(row, facts)),
+    }
+
+
+def missing(rows: Sequence[ComparisonRow], needs: Needs) -> Json:
+    """Return what unlocks most, and a command per folder and set of facts."""
+    gaining = [run for run in needs.by_run.values() if run.gain is not None]
+    return {
+        "runs": len(gaining),
+        "unlocks": [
+            {
+                "facts": list(step.facts),
+                "runs": step.runs,
+                "gain": step.gain,
+                "instead": _told(step.facts, ALTERNATIVES),
+                "condition": _told(step.facts, CONDITIONS),
+            }
+            for step in unlocks(gaining)
+        ],
+        "commands": _commands(rows, needs),
+        "template": [with_store(command, needs.store) for command in TEMPLATE_COMMANDS],
+    }
+
+
+def _told(facts: Iterable[str], texts: Mapping[str, str]) -> str | None:
+    """Return what is known of these facts; None if nothing is."""
+    return "; ".join(texts[name] for name in facts if name in texts) or None
+
+
+def _commands(rows: Sequence[ComparisonRow], needs: Needs) -> list[Json]:
+    """Return commands for runs without a rank, those for most runs first."""
+    groups: dict[tuple[str, str], list[ComparisonRow]] = {}
+    for row in rows:
+        if row["rank"] is None and (facts := needs.facts(row)):
+            folder = str(PurePath((row["sources"] or [""])[0]).parent)
+            groups.setdefault((folder, values_to_give(row, facts)), []).append(row)
+    largest_first = sorted(groups.items(), key=lambda item: -len(item[1]))
+    return [
+        {
+            "folder": folder,
+            "facts": needs.facts(of_folder[0]),
+            "runs": [row["run_id"] for row in of_folder],
+            "command": needs.command(of_folder, given),
+        }
+        for (folder, given), of_folder in largest_first
+    ]
+
+
+def reasons_apart(rows: Iterable[ComparisonRow]) -> list[Json]:
+    """Return the reasons why runs have no rank, the most frequent first."""
+    groups: dict[tuple[str, ...], list[str]] = {}
+    for row in rows:
+        if row["rank"] is None:
+            groups.setdefault(tuple(row["not_ranked"]), []).append(row["run_id"])
+    ordered = sorted(groups.items(), key=lambda item: -len(item[1]))
+    return [{"reasons": list(reasons), "runs": runs} for reasons, runs in ordered]
+
+
+def counts(rows: Sequence[ComparisonRow]) -> Json:
+    """Return how many runs are ranked, have failed, or slowed down inside."""
+    return {
+        "ranked": sum(row["rank"] is not None for row in rows),
+        "failed": len(failed(rows)),
+        "slowed": len(slowed(rows)),
+    }
+
+
+def failed(rows: Iterable[ComparisonRow]) -> list[str]:
+    """Return the run_id of runs that ended badly."""
+    return [row["run_id"] for row in rows if row["outcome"] in BAD_OUTCOMES]
+
+
+def slowed(rows: Iterable[ComparisonRow]) -> list[str]:
+    """Return the run_id of runs that slowed down inside, the largest loss first."""
+    losses = [(row["run_id"], loss[0]) for row in rows if (loss := slow_down(row)) is not None]
+    return [run_id for run_id, _ in sorted(losses, key=lambda one: -one[1])]
+
+
+def findings(row: ComparisonRow) -> list[str]:
+    """Return what is remarkable about a run, in a few words each, the worst first."""
+    found = [OUTCOME_LABELS[row["outcome"]]] if row["outcome"] in BAD_OUTCOMES else []
+    if (loss := slow_down(row)) is not None:
+        found.append(f"slowed down by {percent(loss[0])} {loss[1]}")
+    doubts = (short_doubt([doubt]) for doubt in row["doubts"] or [])
+    return [*found, *dict.fromkeys(doubt for doubt in doubts if doubt)]
