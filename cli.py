@@ -1565,12 +1565,16 @@ def remove(names: tuple[str, ...], store: Path) -> None:
 def doctor(store: Path) -> None:
     """Check a store; show what is wrong and how to repair it.
 
-    It changes nothing. The exit code is 1 if something is lost or wrong.
+    It changes nothing, and computes each run. The exit code is 1 if something is lost or wrong.
     """
     from fairmfu.ingest.store.doctor import examine_store
+    from fairmfu.reports.store.failing_runs import failing_runs
     from fairmfu.reports.text.verdict import count_noun
 
-    found = examine_store(_open(store))
+    opened = _open(store)
+    found = examine_store(opened)
+    if not any(one.is_harmful for one in found):
+        found = [*failing_runs(opened, _overlay()), *found]
     for one in found:
         kind = "Error" if one.is_harmful else "Note"
         click.echo(_printable(f"{kind}: {one.what}. {one.remedy}."))
