@@ -9,7 +9,6 @@ from threading import Timer
 from typing import Any, Final
 
 import polars as pl
-import pyarrow as pa
 
 from ..core.errors import StoreError
 from .messages import QUERY_TOO_LARGE
@@ -42,6 +41,8 @@ class QueryLimits:
 
     def rows_of(self, relation: Any) -> pl.DataFrame:  # noqa: ANN401 - of the database
         """Return the rows of a query. Raises StoreError if they need too much memory."""
+        import pyarrow as pa  # noqa: PLC0415 - most commands do without
+
         reader = relation.to_arrow_reader(ROWS_AT_ONCE)
         batches, size = [], 0
         for batch in reader:
