@@ -1323,8 +1323,24 @@ def export(  # noqa: PLR0913 - each is an argument of the command
 @main.command()
 @click.argument("sql")
 @store_option
+@click.option(
+    "--memory-limit",
+    type=click.FloatRange(min=0.05, max=2**20),
+    default=4.0,
+    show_default=True,
+    metavar="GIB",
+    help="Memory of the query, and of its result [GiB].",
+)
+@click.option(
+    "--timeout",
+    type=click.FloatRange(min=0, min_open=True, max=10**6),
+    default=600.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="Seconds until the query is stopped.",
+)
 @format_option
-def query(sql: str, store: Path, output: str) -> None:
+def query(sql: str, store: Path, memory_limit: float, timeout: float, output: str) -> None:
     r"""Run read-only SQL over runs, metrics, facts, steps and events.
 
     \b
@@ -1335,11 +1351,13 @@ def query(sql: str, store: Path, output: str) -> None:
     Views: runs, metrics, facts, steps, events, unread, sources. docs/reference/columns.md has the
     unit and meaning of every column.
     """
+    from fairmfu.ingest.store.query_limits import QueryLimits
     from fairmfu.reports import query as select
     from fairmfu.reports.text.tabular import render_frame
 
     opened = _open(store)
-    click.echo(render_frame(select(opened, sql, _overlay()), output))
+    limits = QueryLimits(memory_bytes=int(memory_limit * 1024**3), timeout_s=timeout)
+    click.echo(render_frame(select(opened, sql, _overlay(), limits), output))
     if "metrics" in sql.lower():
         _end(_metrics(opened).select("name", "error").iter_rows(named=True))
 
@@ -1554,12 +1572,16 @@ def remove(names: tuple[str, ...], store: Path) -> None:
 def doctor(store: Path) -> None:
     """Check a store; show what is wrong and how to repair it.
 
-    It changes nothing. The exit code is 1 if something is lost or wrong.
+    It changes nothing, and computes each run. The exit code is 1 if something is lost or wrong.
     """
     from fairmfu.ingest.store.doctor import examine_store
+    from fairmfu.reports.store.failing_runs import failing_runs
     from fairmfu.reports.text.verdict import count_noun
 
-    found = examine_store(_open(store))
+    opened = _open(store)
+    found = examine_store(opened)
+    if not any(one.is_harmful for one in found):
+        found = [*failing_runs(opened, _overlay()), *found]
     for one in found:
         kind = "Error" if one.is_harmful else "Note"
         click.echo(_printable(f"{kind}: {one.what}. {one.remedy}."))

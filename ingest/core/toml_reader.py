@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
@@ -20,6 +21,15 @@ _KINDS: Final[dict[type, str]] = {
     list: "a list in [ ]",
     dict: "a table: { name = … }",
 }
+
+
+MAX_TOML_BYTES: Final = 8 * 1024 * 1024
+MAX_KEY_LEVELS: Final = 32
+"""Names in a dotted key; the time and memory of tomllib grow with their square."""
+_LEVEL: Final = r"""(?:[A-Za-z0-9_-]++|"[^"\n]*+"|'[^'\n]*+')"""
+_DEEP_KEY: Final = re.compile(
+    rf"(?<![A-Za-z0-9_-]){_LEVEL}(?:[ \t]*+\.[ \t]*+{_LEVEL}){{{MAX_KEY_LEVELS}}}"
+)
 
 
 class TomlTable:
@@ -76,7 +86,7 @@ class TomlTable:
 def read_toml(path: Path, error_type: type[FairmfuError]) -> dict[str, Any]:
     """Return the values of a TOML file. Raises `error_type`."""
     try:
-        return parse_toml(path.read_text(encoding="utf-8"))
+        return parse_toml(read_toml_text(path))
     except tomllib.TOMLDecodeError as error:
         hint = " Put regexes in single quotes: '\\d+'." if "\\" in str(error) else ""
         raise INVALID_TOML.made(error_type, path=path, error=error, hint=hint) from error
@@ -87,13 +97,27 @@ def read_toml(path: Path, error_type: type[FairmfuError]) -> dict[str, Any]:
         raise UNREADABLE_FILE.made(error_type, path=path, why=why) from error
 
 
+def read_toml_text(path: Path) -> str:
+    """Return the text of a TOML file.
+
+    Raises OSError, UnicodeDecodeError, or TOMLDecodeError if it has more than MAX_TOML_BYTES.
+    """
+    with path.open("rb") as file:
+        content = file.read(MAX_TOML_BYTES + 1)
+    if len(content) > MAX_TOML_BYTES:
+        raise tomllib.TOMLDecodeError(f"larger than {MAX_TOML_BYTES // 1024**2} MiB")
+    return content.decode("utf-8")
+
+
 def parse_toml(text: str) -> dict[str, Any]:
     """Return the values of a TOML text. Raises TOMLDecodeError.
 
     tomllib raises RecursionError at endless nesting, and accepts integers beyond TOML's 64 bits,
     some of them too long for Python to print: both raise TOMLDecodeError here. A byte-order mark at
-    the start, from an editor, is skipped.
+    the start, from an editor, is skipped. Keys of more than MAX_KEY_LEVELS names are refused.
     """
+    if _DEEP_KEY.search(text):
+        raise tomllib.TOMLDecodeError(f"a key of more than {MAX_KEY_LEVELS} names")
     try:
         values = tomllib.loads(text.removeprefix("\ufeff"))
         beyond = any(not -(2**63) <= number < 2**63 for number in _whole_numbers(values))

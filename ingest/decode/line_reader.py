@@ -38,7 +38,14 @@ from .envelopes import (
     keeps_none,
 )
 from .line_text import decode_line
-from .messages import BINARY_FILE, DAMAGED_FILE, EMPTY_FILE, EVENT_FILE_WITHOUT_VALUES, PACKED_FILE
+from .messages import (
+    BINARY_FILE,
+    DAMAGED_FILE,
+    EMPTY_FILE,
+    EVENT_FILE_WITHOUT_VALUES,
+    OVERPACKED_FILE,
+    PACKED_FILE,
+)
 from .tfevents import EventValues, TagSampler, is_event_file, read_event_values
 
 NEWLINE: Final = ord("\n")
@@ -69,6 +76,11 @@ ARCHIVE_MAGICS: Final[dict[bytes, tuple[str, str]]] = {
     b"\x04\x22\x4d\x18": ("file compressed by lz4", "unlz4 FILE"),
 }
 """First bytes of archives and files of other compressors: kind of file, command to unpack."""
+MAX_UNPACKED_RATIO: Final = 500
+MIN_BOUNDED_BYTES: Final = 64 * 1024 * 1024
+"""Largest content of a compressed file: this, or so many times its packed size. Logs pack 5 to 50
+times; gzip packs equal bytes 1,030 times.
+"""
 GZIP_READ_BYTES: Final = 256 * 1024
 STDIN_PATH: Final = Path("-")
 CONTROL_BYTES: Final = bytes(byte for byte in range(27) if not 9 <= byte <= 13)  # noqa: PLR2004
@@ -352,12 +364,12 @@ class Source:
             hashed = _HashingStream(raw, self)
             _refuse_binary(self.path, magic, raw)
             if magic.startswith(GZIP_MAGIC):
-                with _Ahead(self._whole_lines(_Gunzipped(hashed))) as ahead:
+                with _Ahead(self._whole_lines(_Unpacked(_Gunzipped(hashed), self))) as ahead:
                     yield ahead
             elif magic == ZSTD_MAGIC:
                 packed = pa.PythonFile(hashed, mode="r")
                 stream = pa.CompressedInputStream(packed, "zstd")
-                with _Ahead(self._whole_lines(stream)) as ahead:
+                with _Ahead(self._whole_lines(_Unpacked(stream, self))) as ahead:
                     yield ahead
             elif as_remote(self.path) or os.fstat(raw.fileno()).st_size > MAX_PEEK_BYTES:
                 with _Ahead(self._whole_lines(hashed)) as ahead:
@@ -434,6 +446,22 @@ class _HashingStream:
 
     def close(self) -> None:
         """The opener closes the raw file."""
+
+
+class _Unpacked:
+    """Decompressed content, until it is far larger than a log of the packed size."""
+
+    def __init__(self, stream: ByteStream, source: Source) -> None:
+        self._stream, self._source, self._bytes = stream, source, 0
+
+    def read(self, size: int = READ_BLOCK_BYTES, /) -> bytes:
+        """Return `size` bytes, fewer at the end. Raises UnreadableSourceError."""
+        block = self._stream.read(size)
+        self._bytes += len(block)
+        most = max(MIN_BOUNDED_BYTES, MAX_UNPACKED_RATIO * self._source.bytes)
+        if self._bytes > most:
+            raise OVERPACKED_FILE(path=self._source.path, ratio=MAX_UNPACKED_RATIO)
+        return block
 
 
 class _Gunzipped:

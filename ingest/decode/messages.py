@@ -33,6 +33,14 @@ DAMAGED_FILE: Final = ErrorKind(
     UnreadableSourceError,
     fix="copy the file again, or decompress what is left",
 )
+OVERPACKED_FILE: Final = ErrorKind(
+    "overpacked-file",
+    "{path}: its content is over {ratio} times as large as the file, as no log is. Nothing was "
+    "stored from it.",
+    "A compressed file repeats the same few bytes for very long.",
+    UnreadableSourceError,
+    fix="decompress it and look; if it is a log, give the decompressed file",
+)
 TENSORBOARD_EXTRA_MISSING: Final = ErrorKind(
     "tensorboard-extra-missing",
     "{path}: reading a TensorBoard event file needs an extra.",

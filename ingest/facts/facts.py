@@ -22,7 +22,7 @@ import polars as pl
 
 from ..core.operator_list import operator_list, operator_list_text
 from ..core.schema import FACT_NAMES, FactName, as_choice, fact_problem
-from ..core.toml_reader import parse_toml
+from ..core.toml_reader import parse_toml, read_toml_text
 from ..decode.text_cleaning import to_valid_utf8
 from ..formats.launch_view import Fact, stated_size
 from ..formats.spec import LogFormat
@@ -102,7 +102,7 @@ def facts_from_toml(path: Path, origin_kind: str = "sidecar") -> list[Fact]:
     origin_kind: sidecar, or flag for a file named on the command line
     """
     try:
-        values = parse_toml(path.read_text(encoding="utf-8"))
+        values = parse_toml(read_toml_text(path))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise INVALID_FACTS_FILE(path=path, error=error) from error
     return facts_from_values(values, f"{origin_kind}:{path.name}", path.parent, str(path))
@@ -116,7 +116,7 @@ def facts_of_selections(path: Path) -> list[tuple[list[str], list[Fact]]]:
     Raises FactError.
     """
     try:
-        document = parse_toml(path.read_text(encoding="utf-8"))
+        document = parse_toml(read_toml_text(path))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise INVALID_FACTS_FILE(path=path, error=error) from error
     tables = document.get("facts")
@@ -151,7 +151,7 @@ def files_named_in_sidecars(log: Path) -> list[Path]:
     named = []
     for sidecar in _sidecars(log):
         with suppress(OSError, UnicodeDecodeError, tomllib.TOMLDecodeError):
-            values = parse_toml(sidecar.read_text(encoding="utf-8"))
+            values = parse_toml(read_toml_text(sidecar))
             given = (v for n, v in values.items() if n in _IN_FILES and isinstance(v, str))
             named += [sidecar.parent / value for value in given if not value.startswith("{")]
     return named

@@ -193,6 +193,20 @@ QUERY_OF_FILES: Final = ErrorKind(
     "A query names a file or an address.",
     StoreError,
 )
+QUERY_TOO_LONG: Final = ErrorKind(
+    "query-too-long",
+    "query: it did not end within {timeout_s:g} s.",
+    "A query takes longer than its limit.",
+    StoreError,
+    fix="select fewer rows, or allow more seconds with --timeout",
+)
+QUERY_TOO_LARGE: Final = ErrorKind(
+    "query-too-large",
+    "query: it needs more memory than {limit}.",
+    "A query, or its result, needs more memory than its limit.",
+    StoreError,
+    fix="select fewer rows, or allow more with --memory-limit",
+)
 QUERY_FAILED: Final = ErrorKind(
     "query-failed",
     "query: {error}",

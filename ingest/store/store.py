@@ -50,6 +50,7 @@ from .messages import (
     OUTDATED_CATALOGUE,
     QUERY_FAILED,
     QUERY_OF_FILES,
+    QUERY_TOO_LONG,
     RECORDS_LOST,
     STORE_PATH_PATTERN,
     UNREADABLE_CATALOGUE,
@@ -62,6 +63,7 @@ from .messages import (
 )
 from .parquet_parts import ParquetPart
 from .part_paths import WRITING_SUFFIX
+from .query_limits import QueryLimits
 from .run_quirks import with_quirks
 from .transactions import BatchScope, StoreWriter, live_paths, replay_parts
 
@@ -150,6 +152,8 @@ class Store:
         self.says = notify
         self._idle: list[Connection] = []
         self._idle_writers: list[Connection] = []
+        self.memory_bytes: int | None = None
+        self._limited_reader: Store | None = None
         self._checked: tuple[int, ...] | None = None
         self._added: tuple[SourcesState, SourcesState] | None = None
         self._met_at = -math.inf
@@ -406,17 +410,33 @@ class Store:
             sql = "select run_id from held.runs where touched > $since order by 1"
             return [run for (run,) in con.sql(sql, params={"since": state}).fetchall()]
 
-    def query(self, sql: str, frames: Mapping[str, pl.DataFrame] | None = None) -> pl.DataFrame:
+    def query(
+        self,
+        sql: str,
+        frames: Mapping[str, pl.DataFrame] | None = None,
+        limits: QueryLimits | None = None,
+    ) -> pl.DataFrame:
         """Return the rows of a SELECT statement over the tables, and `frames` by name.
 
-        Raises StoreError with DuckDB's message.
+        Raises StoreError with DuckDB's message, or if the query exceeds a limit.
         """
-        with self._reading(frames=frames) as con:
+        limits = limits or QueryLimits()
+        return self._limited(limits.memory_bytes)._rows_within(limits, sql, frames)  # noqa: SLF001
+
+    def _rows_within(
+        self, limits: QueryLimits, sql: str, frames: Mapping[str, pl.DataFrame] | None
+    ) -> pl.DataFrame:
+        """Return the rows of a query of this limited reader."""
+        with self._reading(frames=frames) as con, limits.timer(con.interrupt):
             try:
                 statements = con.extract_statements(sql)
                 if len(statements) != 1 or statements[0].type != duckdb.StatementType.SELECT:
                     raise NO_SELECT()  # noqa: RSE102 - a kind
-                result: pl.DataFrame = con.sql(sql).pl()
+                result = limits.rows_of(con.sql(sql))
+            except duckdb.InterruptException as error:
+                raise QUERY_TOO_LONG(timeout_s=limits.timeout_s) from error
+            except duckdb.OutOfMemoryException as error:
+                raise limits.too_large() from error
             except duckdb.PermissionException as error:
                 raise QUERY_OF_FILES(error=_first_line(error)) from error
             except duckdb.Error as error:
@@ -424,6 +444,15 @@ class Store:
             except pl.exceptions.PolarsError as error:
                 raise UNSUPPORTED_TYPE() from error  # noqa: RSE102 - a kind
         return result
+
+    def _limited(self, memory_bytes: int) -> Store:
+        """Return a reader of this store with a limit of memory; kept for the next query."""
+        if self._limited_reader is None or self._limited_reader.memory_bytes != memory_bytes:
+            reader = object.__new__(type(self))
+            vars(reader).update(vars(self))
+            reader._idle, reader.memory_bytes = [], memory_bytes
+            self._limited_reader = reader
+        return self._limited_reader
 
     def held(self) -> StoreParts:
         """Return the parts in the catalogue. Raises StoreError if it is too old."""
@@ -551,6 +580,9 @@ class Store:
             con.register_filesystem(self.shelf.duckdb_filesystem)
         folder = catalogue.sql_literal(self.shelf.at(part_paths.PARTS_FOLDER))
         con.execute(f"set allowed_directories = [{folder}]")
+        if self.memory_bytes is not None:
+            con.execute(f"set memory_limit = '{self.memory_bytes} B'")
+            con.execute("set temp_directory = ''")
         _lock_down(con, self._catalogue)
         return con
 

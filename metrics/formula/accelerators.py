@@ -28,7 +28,6 @@ from __future__ import annotations
 
 import difflib
 import re
-import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -36,6 +35,7 @@ from functools import cache
 from typing import Any, Final, Literal, cast, get_args
 
 from fairmfu.ingest.core.data_files import read_data_file
+from fairmfu.ingest.core.toml_reader import parse_toml
 
 from . import messages
 from .accelerator_spelling import Spelling, includes, is_other_kind, matches, spelling
@@ -302,7 +302,7 @@ def load_overlay(text: str) -> tuple[Accelerator, ...]:
     given twice.
     """
     try:
-        document = tomllib.loads(text)
+        document = parse_toml(text)
         repr(document)  # raises on a number too long for any message
     except (ValueError, RecursionError) as error:
         raise messages.ACCELERATORS_NOT_TOML(error=error) from None

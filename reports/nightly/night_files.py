@@ -47,7 +47,7 @@ def is_listable(name: str) -> bool:
 
 
 def check_folder(out: Path) -> None:
-    """Raise FairmfuError if a night would replace or delete what fairmfu did not write."""
+    """Raise FairmfuError if a night would replace or delete files of others."""
     for name in (CHARTS, ARCHIVE, MARKER, LOCK_NAME, *TOP_FILES):
         if (out / name).is_symlink():
             raise messages.OUT_NOT_OURS(out=out, name=name)
@@ -60,12 +60,11 @@ def check_folder(out: Path) -> None:
             raise messages.OUT_NOT_OURS(out=out, name=name)
 
 
-def claim(out: Path) -> set[str]:
-    """Check a folder, list what is ours, and return these names; the caller has the lock."""
+def claim(out: Path) -> None:
+    """Check a folder, and list what is ours; the caller has the lock."""
     check_folder(out)
     owned = owned_names(out) | {LOG_FILE, f"{LOG_FILE}.1", STATUS_FILE}
     write_list(out, owned)
-    return owned
 
 
 def write_list(out: Path, names: Iterable[str]) -> None:
@@ -75,7 +74,7 @@ def write_list(out: Path, names: Iterable[str]) -> None:
 
 
 def owned_names(out: Path) -> set[str]:
-    """Return the names in the list; without a list, those that an earlier version wrote."""
+    """Return the names in the list, else those of an earlier version."""
     marker = out / MARKER
     if not marker.exists():
         return set(_names_of_earlier_version(out))

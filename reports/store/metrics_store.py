@@ -14,6 +14,7 @@ import polars as pl
 
 from fairmfu.ingest.core.errors import StoreError
 from fairmfu.ingest.core.schema import TEXT
+from fairmfu.ingest.store.query_limits import QueryLimits
 from fairmfu.ingest.store.store import Store
 from fairmfu.metrics.core.run_table import not_null
 from fairmfu.metrics.formula.accelerators import Accelerator
@@ -176,18 +177,26 @@ def _current_state(store: Store, overlay: Sequence[Accelerator]) -> MetricsState
     return found
 
 
-def query(store: Store, sql: str, overlay: Sequence[Accelerator] = ()) -> pl.DataFrame:
+def query(
+    store: Store,
+    sql: str,
+    overlay: Sequence[Accelerator] = (),
+    limits: QueryLimits | None = None,
+) -> pl.DataFrame:
     """Return the rows of one SELECT over the store's tables and the metrics.
 
     Tables: runs, facts, steps, events, unread, sources and metrics. Columns and units as in these
         tables: ingest.core.schema.TABLES, and `current_metrics` for metrics (tgs [tokens/s/GPU],
         mfu [fraction]).
 
-    Raises StoreError with DuckDB's own message, or if the store is missing or damaged.
+    limits: of memory and time.
+
+    Raises StoreError with DuckDB's own message, above a limit, or if the store is missing or
+    damaged.
 
     >>> query(Store("perf"), "select name, tgs, mfu from metrics order by tgs desc")
     """
-    return store.query(sql, {METRICS_TABLE: current_metrics(store, overlay)})
+    return store.query(sql, {METRICS_TABLE: current_metrics(store, overlay)}, limits)
 
 
 def rescore_all(

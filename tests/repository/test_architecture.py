@@ -33,6 +33,7 @@ MAX_MODULES = 20
 """Modules of a room, so that its listing is taken in at a glance."""
 
 SHARED_BY_INGEST = {
+    "ingest.core.toml_reader",
     *("ingest.core.schema", "ingest.core.errors", "ingest.core.faults"),
     *("ingest.core.data_files", "ingest.core.operator_list"),
 }
@@ -43,12 +44,16 @@ COMPUTES = {
 }
 """Modules of formats that compute facts of whole launches or files; others describe lines."""
 
-KNOWS_THE_STORE = {"nightly/nightly.py", "nightly/baselines.py", "store/metrics_store.py"}
+KNOWS_THE_STORE = {
+    *("nightly/nightly.py", "nightly/night_files.py", "nightly/baselines.py"),
+    *("store/metrics_store.py", "store/failing_runs.py"),
+}
 """Reports that open a store themselves."""
 
 WRITERS = {
     *("html_templates", "chart_export", "output_files", "mlflow_files", "night_outputs", "nightly"),
     *("metrics_store", "tensorboard_files", "trackers", "wandb_files"),
+    "night_files",  # and reads the list of what is ours
 }
 """Reports that read or write files."""
 
