@@ -273,7 +273,8 @@ def test_a_store_that_is_not_shared_ends_the_command(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ray_engine, "FILE_SYNC_TIMEOUT_S", 0)
-    part = ParquetPart("steps", "parts/steps/0-0.parquet", 0, 0, STAGED_TIER, 1, 1, "")
+    path = f"parts/steps/{0:08x}-{0:032x}.parquet"
+    part = ParquetPart("steps", path, 0, 0, STAGED_TIER, 1, 1, "")
     read = TaskResult(
         LogGroup({"steps": [StagedPart(StoreBackend(tmp_path), part)]}, [{"steps": 1}]), {}
     )
