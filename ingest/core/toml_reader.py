@@ -11,6 +11,7 @@ from typing import Any, Final, Self, TypeVar
 
 from .errors import FairmfuError, explain_read_error
 from .messages import INVALID_TOML, INVALID_VALUES, UNREADABLE_FILE
+from .paths import as_remote
 
 _T = TypeVar("_T")
 
@@ -102,8 +103,11 @@ def read_toml_text(path: Path) -> str:
 
     Raises OSError, UnicodeDecodeError, or TOMLDecodeError if it has more than MAX_TOML_BYTES.
     """
-    with path.open("rb") as file:
-        content = file.read(MAX_TOML_BYTES + 1)
+    if as_remote(path) is not None:  # its text is kept, so that it is asked for once
+        content = path.read_text(encoding="utf-8").encode()
+    else:
+        with path.open("rb") as file:
+            content = file.read(MAX_TOML_BYTES + 1)
     if len(content) > MAX_TOML_BYTES:
         raise tomllib.TOMLDecodeError(f"larger than {MAX_TOML_BYTES // 1024**2} MiB")
     return content.decode("utf-8")

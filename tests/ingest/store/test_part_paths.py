@@ -15,6 +15,7 @@ from fairmfu.ingest.store.local_backend import StoreBackend
 from fairmfu.ingest.store.part_paths import is_part_path, part_path
 from fairmfu.ingest.store.store import Store
 from tests.support.error_kinds import of_kind
+from tests.support.shared_databases import own_readers
 
 TABLES = st.from_regex(r"[a-z][a-z0-9_]{0,20}", fullmatch=True)
 ACTS: dict[str, Callable[[StoreBackend, str], object]] = {
@@ -116,6 +117,7 @@ def test_a_link_is_neither_read_nor_written_through(shelf: StoreBackend) -> None
     ],
 )
 def test_the_writer_reaches_only_its_catalogue(tmp_path: Path, statement: str) -> None:
-    connection = Store(tmp_path / "store")._locked_down_writer()
-    with pytest.raises(duckdb.Error):
-        connection.execute(statement)
+    with own_readers():
+        connection = Store(tmp_path / "store")._locked_down_writer()
+        with pytest.raises(duckdb.Error):
+            connection.execute(statement)

@@ -366,7 +366,7 @@ def test_a_report_of_some_runs_knows_no_others(store: Path, tmp_path: Path) -> N
     titan = "llama3-8b-8xh100-torchtitan"
     data = as_data(store, tmp_path / "r.json", XTUNER, titan)
     assert {run["name"] for run in data["runs"].values()} == {XTUNER, titan}
-    assert data["counts"] == {"runs": 2, "logs": 2}
+    assert data["counts"] == {"runs": 2, "logs": 2, "ranked": 2, "failed": 0, "slowed": 0}
     assert {Path(source["path"]).stem for source in data["sources"]} == {XTUNER, titan}
     assert len(data["groups"]) == 1
     text = (tmp_path / "r.json").read_text(encoding="utf-8")
