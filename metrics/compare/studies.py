@@ -96,6 +96,21 @@ class Setting:
         """Run that stands for the setting."""
         return self.rows[0]
 
+    @property
+    def tgs(self) -> float | None:
+        """Pooled rate in tokens/s/GPU; None without tokens."""
+        return self.side.rate if self.side is not None and self.first["tgs"] is not None else None
+
+    @property
+    def samples_per_second(self) -> float | None:
+        """Pooled rate in samples/s, where tokens are unknown."""
+        return self.side.rate if self.side is not None and self.first["tgs"] is None else None
+
+    @property
+    def mfu(self) -> float | None:
+        """MFU at the pooled rate, exact attention."""
+        return None if self.side is None else self.side.mfu
+
 
 @dataclass(frozen=True, slots=True)
 class Effect:
@@ -355,7 +370,7 @@ def _study(
     return Study(kind, tuple(by), base, tuple(sorted(told, key=_order(kind, by, base))))
 
 
-CLASS_FACT: Final = {"scale": GPUS, "accelerators": DEVICE}
+CLASS_FACT: Final = {kind: fact for fact, kind in KIND_OF_FACT.items()}
 """Fact that must differ in a study of a kind."""
 
 

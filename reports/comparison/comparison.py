@@ -62,7 +62,7 @@ class Comparison:
     @property
     def sentences(self) -> list[str]:
         """Sentence per study, then per group, or one for two runs of different groups."""
-        told = [f"{study_heading(study)}: {study_sentence(study)}" for study in self.studies]
+        told = self._study_sentences
         if self.asked:
             return told
         if self._repeated is not None and self._repeated.gap is not None:
@@ -71,11 +71,14 @@ class Comparison:
         if unranked_pair(self.rows) is not None:
             priced = any(study.kind == "accelerators" for study in self.studies)
             return told if priced else [*told, *verdict_sentences(self.rows)]
-        left = [row for row in self.rows if row["run_id"] in self._left]
-        apart = _left_apart(left, len(self.rows)) if ranked_groups(left) else []
-        if self.studies and not ranked_groups(left):
-            return told
-        return [*told, *verdict_sentences(left), *apart]
+        left, _ = self._unstudied()
+        if ranked_groups(left):
+            return [*told, *verdict_sentences(left), *_left_apart(left, len(self.rows))]
+        return told if self.studies else [*told, *verdict_sentences(left)]
+
+    @property
+    def _study_sentences(self) -> list[str]:
+        return [f"{study_heading(study)}: {study_sentence(study)}" for study in self.studies]
 
     @property
     def _repeated(self) -> SpeedChange | None:
@@ -86,19 +89,6 @@ class Comparison:
     def effects(self) -> pl.DataFrame:
         """Row per setting of each study, with the columns of STUDY_SCHEMA."""
         return pl.concat([STUDY_SCHEMA.to_frame(), *map(study_frame, self.studies)])
-
-    @property
-    def _left(self) -> set[str]:
-        """Ids of the runs of groups that no study holds, and of other runs in no study."""
-        if self.asked:
-            return set()
-        studied = {run_id for study in self.studies for run_id in study.run_ids}
-        open_groups = {row["group"] for row in self.rows if row["run_id"] not in studied}
-        return {
-            row["run_id"]
-            for row in self.rows
-            if row["run_id"] not in studied or (row["rank"] and row["group"] in open_groups)
-        }
 
     @property
     def table(self) -> pl.DataFrame:
@@ -137,17 +127,28 @@ class Comparison:
     @property
     def brief(self) -> list[str]:
         """Sentences of the largest studies and groups, and counts of the rest."""
-        left = [row for row in self.rows if row["run_id"] in self._left]
+        left, _ = self._unstudied()
         groups = ranked_groups(left)
         several = [group for group in groups if len(group) > 1]
-        told = [f"{study_heading(study)}: {study_sentence(study)}" for study in self.studies]
+        told = self._study_sentences
         told += verdict_sentences([row for group in several for row in group]) if several else []
         shown = told[:MAX_SENTENCES]
         return [*shown, *_rest(len(told) - len(shown), len(groups) - len(several), left)]
 
     def _unstudied(self) -> tuple[list[ComparisonRow], pl.DataFrame]:
-        """Return `rows` and `ranked` without the runs of studies alone."""
-        left = [row for row in self.rows if row["run_id"] in self._left]
+        """Return `rows` and `ranked` of what no study holds.
+
+        A group stays whole if one of its runs is in no study.
+        """
+        if self.asked:
+            return [], self.ranked.clear()
+        studied = {run_id for study in self.studies for run_id in study.run_ids}
+        open_groups = {row["group"] for row in self.rows if row["run_id"] not in studied}
+        left = [
+            row
+            for row in self.rows
+            if row["run_id"] not in studied or (row["rank"] and row["group"] in open_groups)
+        ]
         return left, self.ranked.filter(pl.col("run_id").is_in([row["run_id"] for row in left]))
 
     def gate(self, allowed: float, style: Style = PLAIN_STYLE) -> GateResult | None:
@@ -183,23 +184,28 @@ MAX_REASONS: Final = 3
 
 def _left_apart(rows: Sequence[ComparisonRow], count: int) -> list[str]:
     """Return that some runs have no rank, with the commonest reason."""
-    apart = [row["not_ranked"][0] for row in rows if row["not_ranked"]]
-    if not apart:
+    reasons = _reasons(rows)
+    if not reasons:
         return []
-    ((why, times),) = Counter(apart).most_common(1)
-    often = "" if times == len(apart) else f" ({count_noun(times, 'run')})"
-    return [f"{len(apart):,} of {count_noun(count, 'run')} not ranked: {why}{often}."]
+    ((why, times),) = reasons.most_common(1)
+    often = "" if times == reasons.total() else f" ({count_noun(times, 'run')})"
+    return [f"{reasons.total():,} of {count_noun(count, 'run')} not ranked: {why}{often}."]
+
+
+def _reasons(rows: Sequence[ComparisonRow]) -> Counter[str]:
+    """Return the first reasons of runs without a rank, with the number of their runs."""
+    return Counter(row["not_ranked"][0] for row in rows if row["not_ranked"])
 
 
 def _rest(sentences: int, alone: int, rows: Sequence[ComparisonRow]) -> list[str]:
     """Return what the brief answer leaves out, in counts."""
-    apart = [row["not_ranked"][0] for row in rows if row["not_ranked"]]
-    common = Counter(apart).most_common(MAX_REASONS)
+    found = _reasons(rows)
+    apart, common = found.total(), found.most_common(MAX_REASONS)
     reasons = "; ".join(f"{why} ({count_noun(n, 'run')})" for why, n in common)
     counts = (
         f"{count_noun(sentences, 'more comparison')}" if sentences > 0 else "",
         f"{count_noun(alone, 'run')} with nothing comparable" if alone else "",
-        f"{count_noun(len(apart), 'run')} not ranked, most often: {reasons}" if apart else "",
+        f"{count_noun(apart, 'run')} not ranked, most often: {reasons}" if apart else "",
     )
     told = "; ".join(filter(None, counts))
     return [f"Not shown: {told}."] if told else []

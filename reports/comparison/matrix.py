@@ -10,7 +10,7 @@ import polars as pl
 
 from fairmfu.metrics.compare.comparability import COLUMN_LABELS, plain_value
 from fairmfu.metrics.compare.comparison_row import ComparisonRow
-from fairmfu.metrics.compare.studies import FACTS, Setting, settings_of, value_words
+from fairmfu.metrics.compare.studies import FACTS, rate_of, settings_of, value_words
 from fairmfu.metrics.core.run_table import value_of
 
 from ..text.claims_text import join_words
@@ -57,26 +57,20 @@ def _order(value: object) -> tuple[int, float, str]:
 
 
 def _cell(row: object, column: object, runs: Sequence[ComparisonRow]) -> dict[str, Any]:
-    found = sorted(settings_of(runs), key=_speed, reverse=True)
+    found = sorted(settings_of(runs), key=rate_of, reverse=True)
     best = found[0]
-    first, side = best.first, best.side
-    is_tokens = side is not None and first["tgs"] is not None
     bad = [run["outcome"] for run in runs if run["outcome"] in BAD_OUTCOMES]
     return {
         "row": value_words(row),
         "column": value_words(column),
-        "tgs": side.rate if side is not None and is_tokens else None,
-        "samples_per_second": side.rate if side is not None and not is_tokens else None,
-        "mfu": side.mfu if side is not None else None,
-        "peak_memory_bytes": first["peak_memory_bytes"],
+        "tgs": best.tgs,
+        "samples_per_second": best.samples_per_second,
+        "mfu": best.mfu,
+        "peak_memory_bytes": best.first["peak_memory_bytes"],
         "outcome": OUTCOME_LABELS[bad[0] or ""] if bad else None,
         "settings": len(found),
         "runs": [run["label"] for setting in found for run in setting.rows],
     }
-
-
-def _speed(setting: Setting) -> float:
-    return -1.0 if setting.side is None else setting.side.rate
 
 
 def matrix_text(

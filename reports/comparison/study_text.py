@@ -326,6 +326,16 @@ def study_table(study: Study, output: str) -> str:
     return render_frame(frame, output, filled, droppable=DROPPABLE_COLUMNS)
 
 
+_COSTS: Final[Columns] = {
+    "gpu_hours_per_billion_tokens": ("GPU-h per\n1 billion tokens", decimal),
+    "cost_per_billion_tokens": ("cost of\n1 billion tokens", "{:,.2f}".format),
+}
+_USE: Final[Columns] = {
+    "mfu": ("MFU exact\nattention", percent),
+    "peak_memory_bytes": ("peak\nGiB", lambda memory: f"{memory / GIB:.1f}"),
+    "seconds_per_step": ("s a\nstep", "{:.3g}".format),
+}
+_DOUBTS: Final[Columns] = {"doubt": ("doubt", str), "outcome": ("outcome", str)}
 SETTING_COLUMNS: Final[Columns] = {
     "setting": ("setting", str),
     "runs": ("runs", str),
@@ -333,14 +343,10 @@ SETTING_COLUMNS: Final[Columns] = {
     "samples_per_second": ("samples/s", count),
     "against_baseline": ("against baseline", str),
     "one_fact": ("its last fact alone", str),
-    "mfu": ("MFU exact\nattention", percent),
-    "peak_memory_bytes": ("peak\nGiB", lambda memory: f"{memory / GIB:.1f}"),
-    "seconds_per_step": ("s a\nstep", "{:.3g}".format),
+    **_USE,
     "tokens_per_update": ("tokens per\nupdate", count),
-    "gpu_hours_per_billion_tokens": ("GPU-h per\n1 billion tokens", decimal),
-    "cost_per_billion_tokens": ("cost of\n1 billion tokens", "{:,.2f}".format),
-    "doubt": ("doubt", str),
-    "outcome": ("outcome", str),
+    **_COSTS,
+    **_DOUBTS,
 }
 SCALE_COLUMNS: Final[Columns] = {
     "gpus": ("GPUs", count),
@@ -349,14 +355,10 @@ SCALE_COLUMNS: Final[Columns] = {
     "tokens_per_second": ("tokens/s\nof all GPUs", count),
     "efficiency": ("efficiency", str),
     "per_doubling": ("kept per\ndoubling", percent),
-    "mfu": ("MFU exact\nattention", percent),
-    "peak_memory_bytes": ("peak\nGiB", lambda memory: f"{memory / GIB:.1f}"),
-    "seconds_per_step": ("s a\nstep", "{:.3g}".format),
-    "gpu_hours_per_billion_tokens": ("GPU-h per\n1 billion tokens", decimal),
-    "cost_per_billion_tokens": ("cost of\n1 billion tokens", "{:,.2f}".format),
+    **_USE,
+    **_COSTS,
     "setting": ("also differs", str),
-    "doubt": ("doubt", str),
-    "outcome": ("outcome", str),
+    **_DOUBTS,
 }
 DROPPABLE_COLUMNS: Final = (
     *(
@@ -415,9 +417,7 @@ STUDY_SCHEMA: Final = pl.Schema(
 
 def _frame_row(study: Study, effect: Effect, points: dict[int, ScalePoint]) -> dict[str, Any]:
     setting, first = effect.setting, effect.setting.first
-    side, ratio = setting.side, effect.ratio
-    is_tokens = side is not None and first["tgs"] is not None
-    gpus = first["gpus"]
+    ratio, tgs, gpus = effect.ratio, setting.tgs, first["gpus"]
     point = points.get(gpus) if gpus is not None else None
     shown = point is not None and point.effect is effect
     bad = [row["outcome"] for row in setting.rows if row["outcome"] in BAD_OUTCOMES]
@@ -428,9 +428,9 @@ def _frame_row(study: Study, effect: Effect, points: dict[int, ScalePoint]) -> d
         "run": first["label"],
         "runs": len(setting.rows),
         GPUS: gpus,
-        "tgs": side.rate if side is not None and is_tokens else None,
-        "samples_per_second": side.rate if side is not None and not is_tokens else None,
-        "tokens_per_second": side.rate * gpus if side is not None and is_tokens and gpus else None,
+        "tgs": tgs,
+        "samples_per_second": setting.samples_per_second,
+        "tokens_per_second": tgs * gpus if tgs is not None and gpus else None,
         "ratio": ratio and ratio.ratio,
         "ratio_low": ratio and ratio.low,
         "ratio_high": ratio and ratio.high,
@@ -440,7 +440,7 @@ def _frame_row(study: Study, effect: Effect, points: dict[int, ScalePoint]) -> d
         else None,
         "efficiency": _efficiency(point) if shown and point else None,
         "per_doubling": point.per_doubling if shown and point else None,
-        "mfu": side.mfu if side is not None else None,
+        "mfu": setting.mfu,
         "doubt": short_doubt(first["doubts"]),
         "outcome": ", ".join(dict.fromkeys(OUTCOME_LABELS[one] for one in bad)) or None,
         **{name: value_of(first, name) for name in COPIED_COLUMNS},

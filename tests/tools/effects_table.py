@@ -1,4 +1,4 @@
-"""How often the interval of a knob's effect covers the truth: the table of docs/statistics.md.
+"""Table of docs/statistics.md: the coverage of the interval of a knob's effect.
 
 make effects
 """

@@ -53,7 +53,7 @@ def calls_of(work: Callable[[], object]) -> int:
 
 
 def grows_as_its_work(counts: Sequence[int]) -> bool:
-    """Whether the calls of the second doubling are as many more as n log n says.
+    """Return whether calls grow from 2x to 4x no faster than n log n.
 
     Compared with those of the first doubling, so that what is done once does not hide growth.
     """
