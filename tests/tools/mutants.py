@@ -48,7 +48,7 @@ RESULTS: Final = KEPT / "results.jsonl"
 EQUIVALENT: Final = ROOT / "tests" / "golden" / "equivalent_mutants.tsv"
 ROOMS: Final = (
     *("metrics/audit", "metrics/compare", "metrics/core", "metrics/formula", "metrics/pipeline"),
-    *("metrics/runs", "metrics/throughput", "metrics/utilization"),
+    *("metrics/diagnosis", "metrics/runs", "metrics/throughput", "metrics/utilization"),
     *("ingest/core", "ingest/decode", "ingest/detect", "ingest/extract", "ingest/facts"),
     *("ingest/launches", "ingest/parse", "ingest/store", "ingest/vector"),
 )
