@@ -2105,14 +2105,14 @@ def _of_option(name: str, error: click.BadParameter) -> click.BadParameter:
 
 
 def _echo_night(night: Night) -> None:
-    from fairmfu.reports.nightly.headline import failure_lines, headline
+    from fairmfu.reports.nightly.headline import headline, remedy_lines
     from fairmfu.reports.nightly.night_report import build_digest
     from fairmfu.reports.text.tabular import printable, wrapped
 
     digest = build_digest(night)
     said = headline(digest)
     click.echo(wrapped(printable(said.says)))
-    for note in (*failure_lines(digest), *said.notes, *night.notes):
+    for note in (*remedy_lines(digest), *said.notes, *night.notes):
         click.echo(wrapped(printable(note)))
 
 

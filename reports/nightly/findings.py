@@ -422,6 +422,19 @@ def failure_key(run_id: str) -> str:
     return f"failed\x1f{run_id}"
 
 
+def evidence_and_fix(finding: Finding, most: int | None = None) -> str:
+    """Return what a finding rests on, and what to do, as sentences.
+
+    most: characters of the evidence, if it is long
+    """
+    said = finding.evidence
+    if most is not None and len(said) > most:
+        said = f"{said[: most - 1].rstrip()}…"
+    if said and finding.fix and said[-1] not in ".!?…":
+        said += "."
+    return " ".join(filter(None, (said, finding.fix)))
+
+
 _CLASS_AND_TEXT: Final = re.compile(
     r"(?:[A-Za-z_]\w*\.)*([A-Z]\w*(?:Error|Exception))(?::\s*(.*))?$"
 )

@@ -37,6 +37,7 @@ from .findings import (
     WATCHED_FINDINGS,
     Finding,
     JobRecords,
+    evidence_and_fix,
     find,
     of_kinds,
 )
@@ -99,17 +100,22 @@ MAX_EVIDENCE: Final = 200
 """Most characters of an error's line on the terminal; the page has the whole line."""
 
 
-def failure_lines(digest: NightDigest) -> list[str]:
-    """Return a line for each failure of tonight: the job, its last words, and the log."""
-    failed = of_kinds(find(digest), FAILED, STOPPED)
-    told = [
-        " ".join(
-            part for part in (f"{one.job['label']}:", one.evidence[:MAX_EVIDENCE], one.fix) if part
-        )
-        for one in failed[:MAX_NAMED_ITEMS]
-    ]
-    more = len(failed) - len(told)
-    return [*told, *([f"{more:,} more: see the report."] if more > 0 else [])]
+def remedy_lines(digest: NightDigest) -> list[str]:
+    """Return a line for each failure, missing job and new regression: what to do.
+
+    A failure is told with the last words of its log, and where the log is.
+    """
+    troubles = of_kinds(find(digest), FAILED, STOPPED, SILENT, SLOWER, BELOW)
+    told = [line for one in troubles if (line := _remedy(one))]
+    more = len(told) - MAX_NAMED_ITEMS
+    return [*told[:MAX_NAMED_ITEMS], *([f"{more:,} more: see the report."] if more > 0 else [])]
+
+
+def _remedy(finding: Finding) -> str:
+    label, fix = finding.job["label"], finding.fix
+    if finding.change is not None:
+        return fix.replace("Compare:", f"Compare {label}:", 1)
+    return f"{label}: {evidence_and_fix(finding, MAX_EVIDENCE)}"
 
 
 def _worst(digest: NightDigest, findings: Sequence[Finding], style: Style) -> list[str]:

@@ -35,6 +35,7 @@ from .findings import (
     STOPPED,
     WATCHED_FINDINGS,
     Finding,
+    evidence_and_fix,
     find,
     job_states,
     of_kinds,
@@ -331,7 +332,7 @@ def _broken(findings: Sequence[Finding]) -> list[ChangeView]:
         _change_view(
             BROKEN,
             f"{SERIES_STYLE.name(one.job)}: {plain(one.detail)}",
-            plain(" ".join(filter(None, (one.evidence, one.fix)))),
+            plain(evidence_and_fix(one)),
             None,
         )
         for one in of_kinds(findings, FAILED, SILENT, STOPPED, STILL_FAILED, NOT_ANALYSED)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import xml.etree.ElementTree as ET
 from collections.abc import Callable
 from dataclasses import replace
@@ -23,13 +24,14 @@ from fairmfu.reports.nightly import nightly as module
 from fairmfu.reports.nightly.findings import (
     EXIT_ORDER,
     KINDS,
+    MISSING_FIX,
     exit_code,
     failure_cause,
     find,
     repeated_failure,
     told_failures,
 )
-from fairmfu.reports.nightly.headline import failure_lines, headline
+from fairmfu.reports.nightly.headline import headline, remedy_lines
 from fairmfu.reports.nightly.jobs import JOB_SCHEMA
 from fairmfu.reports.nightly.night_outputs import junit, summary
 from fairmfu.reports.nightly.night_report import build_digest
@@ -101,6 +103,11 @@ def test_failed_missing_and_slower_jobs_are_told_in_this_order():
     )
     assert exit_code(night) == 5
     assert kinds(night)[:4] == ["job-failed"] * 2 + ["job-missing", "standing-regression"]
+    assert remedy_lines(build_digest(night)) == [
+        f"ds-1b: {OOM} Read the log: /logs/ds-1b/9.log",
+        f"xtuner-1b: {NCCL}. Read the log: /logs/xtuner-1b/9.log",
+        f"meg-8b: Last run meg-8b-8; usually at most 1 day apart. {MISSING_FIX}",
+    ]
 
 
 def test_failures_in_a_row_are_counted() -> None:
@@ -110,9 +117,14 @@ def test_failures_in_a_row_are_counted() -> None:
         "The only job failed tonight: ds-1b (out of memory at step 40 again, "
         "2 failed runs in a row)."
     )
-    assert failure_lines(build_digest(night_of(rows))) == [
+    assert remedy_lines(build_digest(night_of(rows))) == [
         f"ds-1b: {OOM} Read the log: /logs/ds-1b/10.log"
     ]
+
+
+def test_a_new_regression_is_told_with_the_command_that_compares_it() -> None:
+    line = remedy_lines(build_digest(regression()))[-1]
+    assert re.fullmatch(r"Compare [^:]+: fairmfu compare \S+ \S+( --store \S+)?", line)
 
 
 @given(
