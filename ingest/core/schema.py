@@ -205,6 +205,7 @@ PHASES: Final[Mapping[str, str]] = {
     "backward": "backward pass, with collectives that overlap with it",
     "forward_backward": "forward and backward pass, where the log times them together",
     "collectives": "communication between ranks that the log times apart, with its waits",
+    "pipeline": "sends and receives between pipeline stages, with waiting for the other stage",
     "optimizer": "optimizer step, without collectives that the log times apart",
     "rest": "step time outside all of these",
     "checkpoint": "saving checkpoints, beside steady steps",
@@ -218,6 +219,7 @@ TIMED_PHASES: Final = (
     "backward",
     "forward_backward",
     "collectives",
+    "pipeline",
     "optimizer",
 )
 """Phases that timers of a step can measure."""

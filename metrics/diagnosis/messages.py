@@ -56,3 +56,86 @@ WAITS_FOR_RANKS: Final = MessageKind(
     "{timers}: include waiting for the other pipeline stage",
     when="Sends and receives of a pipeline are timed.",
 )
+
+# -- what to do next -------------------------------------------------------------------------
+
+FIT_MEMORY: Final = MessageKind(
+    "next-fit-memory",
+    "To fit into memory, {levers}",
+    when="The run ended out of memory.",
+)
+FIND_FIRST_RANK: Final = MessageKind(
+    "next-find-first-rank",
+    "Find the rank that ended first, in the logs of the other ranks: this error says that another "
+    "rank went away",
+    when="The run ended with a lost connection to another rank.",
+)
+ASK_SLURM: Final = MessageKind(
+    "next-ask-slurm",
+    "Ask Slurm who ended it and why: sacct -j {job} -o JobID,State,ExitCode,Elapsed,Timelimit",
+    when="Slurm ended the run, and the log has the job's number.",
+)
+RAISE_TIME_LIMIT: Final = MessageKind(
+    "next-raise-time-limit",
+    "Raise the job's time limit, or save a checkpoint before it",
+    when="The scheduler ended the run at its time limit.",
+)
+FEWER_BUBBLES: Final = MessageKind(
+    "next-pipeline-bubble",
+    "Use more micro-batches per step, or fewer pipeline stages: {stages} stages with {micro} "
+    "micro-batches are idle for {bubble} of a step if stages are not interleaved",
+    when="Pipeline stages wait for each other for much of a step.",
+)
+LOAD_FASTER: Final = MessageKind(
+    "next-load-faster",
+    "Load data faster (more workers, prefetching, faster storage): without its waits the run would "
+    "be up to {times:.2f}x as fast",
+    when="Steps wait for data for more than a tenth of their time.",
+)
+EVALUATE_LESS: Final = MessageKind(
+    "next-evaluate-less",
+    "Evaluate less often, or on fewer samples: evaluation took {share} of the wall time",
+    when="Evaluation takes much of the wall time.",
+)
+SAVE_LESS: Final = MessageKind(
+    "next-save-less",
+    "Save checkpoints less often, or asynchronously: they took {share} of the wall time",
+    when="Checkpoints take much of the wall time.",
+)
+LOOK_THERE: Final = MessageKind(
+    "next-look-at-slower-steps",
+    "Look at {what} in steps {steps}: {why}",
+    when="The run had a slower speed that lasted.",
+)
+LOOK_AT_DRIFT: Final = MessageKind(
+    "next-look-at-drift",
+    "Compare the first steps with the last ones: sequence lengths{experts}, memory, GPU clocks. "
+    "The run slowed down steadily",
+    when="The run slowed down steadily.",
+)
+RECORD_MEMORY: Final = MessageKind(
+    "next-record-memory",
+    "Record a memory snapshot over {steps} steps: the peak memory grew to the end of the run",
+    when="The peak memory grows to the end of the run.",
+)
+CHECK_RANKS: Final = MessageKind(
+    "next-check-ranks",
+    "Check {what} of {ranks}: all other ranks wait for them",
+    when="Some ranks are later than the others.",
+)
+BALANCE_RANKS: Final = MessageKind(
+    "next-balance-ranks",
+    "Balance the batches over the ranks: {ranks} had {what}, and the others waited",
+    when="Ranks with more tokens, or longer documents, are late.",
+)
+FIND_STALL: Final = MessageKind(
+    "next-find-stall",
+    "Find out what happened at {steps}, an evaluation, a checkpoint or a stall: it took "
+    "{seconds:,.3g} s too long, and the log does not say why",
+    when="Slow steps without a cause take much of the wall time.",
+)
+RUN_LONGER: Final = MessageKind(
+    "next-run-longer",
+    "Train longer before you judge the speed: it has {windows} in {seconds:,.0f} s",
+    when="The run is too short to judge its speed.",
+)

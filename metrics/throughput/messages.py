@@ -11,6 +11,7 @@ ORIGINAL_LOG_FIX: Final = "if you filtered the log, ingest the original"
 MORE_WINDOWS_FIX: Final = "train longer, or log more often"
 CHANGED_SPEED_FIX: Final = "look at the log, the nodes and other jobs at these steps"
 """Remedies of several messages."""
+DRIFT_FIX: Final = "compare the first steps with the last: sequence lengths, memory, GPU clocks"
 
 
 def of_samples(message: Message) -> Message:
@@ -191,7 +192,7 @@ SPEED_DRIFTS: Final = MessageKind(
     "the last",
     "doubt",
     when="Speed rose or fell steadily over the run. Above 10 %, the run is not ranked.",
-    fix=CHANGED_SPEED_FIX,
+    fix=DRIFT_FIX,
 )
 
 # -- times -----------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from fairmfu.metrics.compare.comparison_row import ComparisonRow
 from fairmfu.metrics.core.run_table import MetricsRow
 from fairmfu.metrics.throughput.time_breakdown import START_UP, WARM_UP
 
-from ..text.run_narrative import phase_label, phase_rows, seconds_text, time_rows
+from ..text.run_narrative import phase_label, phase_rows, seconds_text, time_rows, timed_phases
 from ..text.tabular import GIB, percent
 from ..text.verdict import count_noun
 from . import theme
@@ -704,7 +704,7 @@ def _time_lost() -> Spec:
 
 def phases(row: ComparisonRow) -> Figure | None:
     """Draw the time of a step by phase; None if the log times no phase."""
-    found = [each for each in row["phases"] or [] if each["seconds"] is not None]
+    found = [each for each in timed_phases(row) if each["seconds"] is not None]
     if len(found) < MIN_DRAWN_PHASES:
         return None
     written = {each["phase"]: each for each in phase_rows(row)}

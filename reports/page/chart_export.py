@@ -81,7 +81,7 @@ CHARTS: Final = (
     NamedChart(
         "phases",
         "one run",
-        "time of a step by phase: data, forward, backward, collectives, optimizer, rest",
+        "time of a step by phase: data, forward, backward, collectives, pipeline, optimizer, rest",
         "timers of a step's phases, or a data time",
     ),
     NamedChart(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
 from typing import Final
 
@@ -16,6 +16,8 @@ from fairmfu.metrics.core.run_table import (
     SpeedLevel,
     not_null,
 )
+from fairmfu.metrics.diagnosis.level_change import costliest_change
+from fairmfu.metrics.diagnosis.next_steps import next_steps
 from fairmfu.metrics.diagnosis.phase_gap import REST
 from fairmfu.metrics.throughput.speed_levels import steps_of
 from fairmfu.metrics.throughput.throughput import explain_missing_rate
@@ -33,11 +35,13 @@ from .tabular import GIB, count, percent
 
 MIN_LOST_SHARE: Final = 0.02
 """Least share of the wall time for a cause to be named."""
-MIN_CHANGED_SHARE: Final = 0.1
-"""Least change of a phase, as a share of the step's change; below, it is unchanged."""
-COLLECTIVES: Final = "collectives"
-MIN_COLLECTIVES_SHARE: Final = 0.3
-"""Smallest share of a step in collectives that is named first."""
+COLLECTIVES, PIPELINE = "collectives", "pipeline"
+MIN_COMMUNICATION_SHARE: Final = 0.3
+"""Smallest share of a step in collectives and in the pipeline that is named first."""
+UNEVEN_WAITS: Final = 0.8
+"""Waits for data in a typical step, below this share of those in all steps, are uneven."""
+UNEVEN: Final = 1.5
+"""Speeds of most windows this far apart are uneven."""
 MAX_NAMED: Final = 3
 """Most causes, and changes of speed, that are named."""
 
@@ -46,13 +50,24 @@ def diagnosis(row: MetricsRow) -> list[str]:
     """Return what a reader wants to know of a run first, at most a line each.
 
     The outcome, the rate, its changes inside the run, its memory if that changed, time outside of
-    the step timer, the largest losses of time, waits for data, and the ranks that caused them.
+    the step timer, the largest losses of time, waits for data, the ranks that caused them, and
+    what to do next.
     """
     changed = row["levels"] or row["drift"] is not None
     speeds = (speed_line, _rate) if changed else (_rate, speed_line)
-    parts = (outcome_sentence, *speeds, _memory, _pauses, _lost, _waits, _collectives)
-    lines = (part(row) for part in (*parts, _ranks))
-    return [line for line in lines if line]
+    parts = (outcome_sentence, *speeds, _memory, _pauses, *_by_size(row), _ranks)
+    lines = (part(row) for part in parts)
+    told = [f"{'Then' if at else 'Next'}: {step}" for at, step in enumerate(next_steps(row))]
+    return [*(line for line in lines if line), *told]
+
+
+def _by_size(row: MetricsRow) -> Iterable[Callable[[MetricsRow], str]]:
+    """Return the lines about lost time, the largest share first."""
+    lost = max((cause["share"] for cause in row["time_lost"] or []), default=0.0)
+    waits = (row["data_share"] or 0.0) if row["bound"] == "data" else 0.0
+    apart = sum(_phase_share(row, phase) for phase in (COLLECTIVES, PIPELINE))
+    sized = ((lost, _lost), (waits, _waits), (apart, _collectives))
+    return [part for _, part in sorted(sized, key=lambda each: -each[0])]
 
 
 def _rate(row: MetricsRow) -> str:
@@ -64,7 +79,7 @@ def _rate(row: MetricsRow) -> str:
     told = []
     if tgs is not None:
         low, high = row["tgs_low"], row["tgs_high"]
-        told.append(f"{count(tgs)} tokens/s/GPU")
+        told.append(f"{count(tgs)} tokens/s/GPU{_ranked_steps(row)}")
         graver, _ = by_gravity(row["warnings"] or [])
         if low is not None and high is not None and not graver:
             told[-1] += f" (95 % interval {count(low)} to {count(high)})"
@@ -73,6 +88,8 @@ def _rate(row: MetricsRow) -> str:
         told.append(f"{count(samples)} samples/s over all GPUs")
     if row["mfu"] is not None:
         told.append(f"MFU {percent(row['mfu'])} (exact attention)")
+    elif tgs is not None and row["flops_per_token"] is not None:
+        told.append(f"{tgs * row['flops_per_token'] / 1e12:,.3g} TFLOP/s per GPU (exact attention)")
     if seconds is not None:
         unit = "micro-step" if row["step_unit"] == "micro_step" else "step"
         told.append(f"{seconds_text(seconds)} a {unit}")
@@ -80,6 +97,12 @@ def _rate(row: MetricsRow) -> str:
         return f"Rate: {', '.join(told)}."
     reason, lacks = explain_missing_rate(row)
     return f"Rate: unknown, because {reason}." if reason and not lacks else ""
+
+
+def _ranked_steps(row: MetricsRow) -> str:
+    """Return the steps that TGS is of, if the run had several speeds."""
+    ranked = [steps_of(level) for level in row["levels"] or [] if level["ranked"]]
+    return f" in steps {' and '.join(ranked)}" if ranked else ""
 
 
 def _spikes(row: MetricsRow) -> str:
@@ -105,7 +128,8 @@ def speed_line(row: MetricsRow) -> str:
     if levels is None:
         return ""
     if not levels:
-        return f"Speed: no lasting change{_range(row)}."
+        uneven = (row["tgs_p95"] or 0.0) > UNEVEN * (row["tgs_p5"] or 1.0)
+        return f"Speed: {'uneven, ' * uneven}no lasting change{_range(row)}."
     changes = list(pairwise(levels))
     told = ", ".join(_change(*pair, is_first=not at) for at, pair in enumerate(changes[:MAX_NAMED]))
     more = len(changes) - MAX_NAMED
@@ -127,49 +151,19 @@ def _cause(levels: Sequence[SpeedLevel]) -> str:
 
     Empty if the log times no phases.
     """
-    pair = _costliest([level for level in levels if level["phases"]])
-    if pair is None:
+    found = costliest_change(levels)
+    if found is None or found.phase is None:
         return ""
-    before, after = pair
-    old, new = (
-        {each["phase"]: each["seconds"] for each in level["phases"] or []}
-        for level in (before, after)
-    )
-    if old.keys() != new.keys() or old.keys() <= {REST}:
-        return ""
-    changes = {phase: new[phase] - old[phase] for phase in new}
-    whole = sum(changes.values())
-    phase = max(changes, key=lambda name: changes[name] * whole)
-    same = [n for n, more in changes.items() if abs(more) < MIN_CHANGED_SHARE * abs(whole)]
-    times = f"{step_seconds(old[phase])} to {step_seconds(new[phase])} a step"
-    where = "outside of the timed phases" if phase == REST else f"in {phase_label(phase)}"
-    others = f"; unchanged: {', '.join(map(phase_label, same))}" if same else ""
+    before, after = found.before, found.after
+    times = f"{step_seconds(found.old_s)} to {step_seconds(found.new_s)} a step"
+    is_rest = found.phase == REST
+    where = "outside of the timed phases" if is_rest else f"in {phase_label(found.phase)}"
+    others = f"; unchanged: {', '.join(map(phase_label, found.unchanged))}"
     follows = levels.index(after) == levels.index(before) + 1
     place = f"at step {after['from_step']:,}" if follows else f"in steps {steps_of(after)}"
     against = "" if follows else f" against steps {steps_of(before)}"
-    return f" Most of the change {place}{against} is {where} ({times}){others}."
-
-
-def _costliest(timed: Sequence[SpeedLevel]) -> tuple[SpeedLevel, SpeedLevel] | None:
-    """Return the slower speed that took most time, behind the fastest one before it.
-
-    Without a slower one: the largest change. timed: levels with phases
-    """
-    pairs = [(min(timed[:at], key=_seconds), level) for at, level in enumerate(timed) if at]
-    slower = [pair for pair in pairs if _extra_time(*pair) > 0]
-    if slower:
-        return max(slower, key=lambda pair: _extra_time(*pair))
-    return max(pairwise(timed), key=lambda pair: abs(_extra_time(*pair)), default=None)
-
-
-def _seconds(level: SpeedLevel) -> float:
-    return level["seconds_per_step"] or 0.0
-
-
-def _extra_time(before: SpeedLevel, after: SpeedLevel) -> float:
-    """Return the seconds that a level took longer than at the other's speed."""
-    steps = after["to_step"] - after["from_step"] + 1
-    return (_seconds(after) - _seconds(before)) * steps
+    rest = others if found.unchanged else ""
+    return f" Most of the change {place}{against} is {where} ({times}){rest}."
 
 
 def slow_down(row: MetricsRow) -> tuple[float, str] | None:
@@ -245,16 +239,28 @@ def _waits(row: MetricsRow) -> str:
     """Return the share of the step time that waits for data, if it is large."""
     if row["bound"] != "data":
         return ""
-    return f"Data: {whole_percent(not_null(row['data_share']))} of the step time waits for data."
+    share, typical = not_null(row["data_share"]), _phase_share(row, "data")
+    uneven = 0 < typical < UNEVEN_WAITS * share
+    usual = f" ({percent(typical)} of a typical step; the waits are uneven)" if uneven else ""
+    return f"Data: {whole_percent(share)} of the time of all steps waits for data{usual}."
 
 
 def _collectives(row: MetricsRow) -> str:
-    """Return the share of a step in collectives, if it is large."""
-    shares = {each["phase"]: each["share"] for each in row["phases"] or []}
-    share = shares.get(COLLECTIVES)
-    if share is None or share < MIN_COLLECTIVES_SHARE:
+    """Return the share of a step in collectives and in the pipeline, if it is large."""
+    words = {
+        COLLECTIVES: "collectives",
+        PIPELINE: "sends and receives between pipeline stages",
+    }
+    shares = {phase: _phase_share(row, phase) for phase in words}
+    if sum(shares.values()) < MIN_COMMUNICATION_SHARE:
         return ""
-    return f"Collectives take {percent(share)} of a step, with waiting for other ranks and stages."
+    told = [f"{percent(share)} in {words[phase]}" for phase, share in shares.items() if share]
+    return f"Communication: a step spends {' and '.join(told)}, with waiting for other ranks."
+
+
+def _phase_share(row: MetricsRow, phase: str) -> float:
+    """Return the share of a typical step in a phase; 0 if it is not timed."""
+    return sum(each["share"] or 0.0 for each in row["phases"] or [] if each["phase"] == phase)
 
 
 def _hourly(row: MetricsRow, changes: Sequence[MemoryChange]) -> str:

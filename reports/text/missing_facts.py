@@ -11,6 +11,7 @@ from fairmfu.metrics.compare.comparability import COMPARABILITY_COLUMNS
 from fairmfu.metrics.core.run_table import METRICS, MetricsRow, value_of
 from fairmfu.metrics.throughput.messages import ASKED_FACTS
 from fairmfu.metrics.throughput.throughput import explain_missing_rate
+from fairmfu.metrics.utilization.messages import QUANTIZED_WEIGHTS
 
 from .fact_examples import fact_values
 
@@ -64,6 +65,8 @@ def with_own_name(row: MetricsRow, label: str) -> MetricsRow:
 
 def _example(row: MetricsRow, name: str) -> str:
     """Return the value after the = of a command, or a placeholder."""
+    if name == "precision" and QUANTIZED_WEIGHTS.identifier in (row["warning_kinds"] or []):
+        return "…"  # the message has the values that the log allows
     batch = row.get("samples_per_update")
     if name == "global_batch_size" and batch is not None:
         return f"{batch:.0f}"

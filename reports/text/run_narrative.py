@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 from fairmfu.ingest.core.schema import OUTCOMES
-from fairmfu.metrics.core.run_table import MetricsRow, TimeLost, not_null
+from fairmfu.metrics.core.run_table import MetricsRow, PhaseTime, TimeLost, not_null
+from fairmfu.metrics.diagnosis.phase_gap import REST
 from fairmfu.metrics.throughput.time_evidence import EVIDENCE_LABELS
 
 from .tabular import percent
@@ -37,6 +38,8 @@ def _last_step(row: MetricsRow) -> str:
     is_early = whole is not None and last is not None and last < whole
     if last is None or (row["outcome"] == "completed" and not is_early):
         return ""
+    if row["outcome"] == "completed":
+        return f" at step {last:,} of {whole:,} planned"
     return f", last step {last:,}{f' of {whole:,}' if is_early else ''}"
 
 
@@ -167,6 +170,13 @@ def phase_label(phase: str) -> str:
     return PHASE_LABELS.get(phase, phase)
 
 
+def timed_phases(row: MetricsRow) -> list[PhaseTime]:
+    """Return the phases of a step; empty if the log times none, so that all is rest."""
+    phases = row["phases"] or []
+    of_step = {each["phase"] for each in phases if each["share_of"] == "step"}
+    return phases if of_step - {REST} else []
+
+
 def phase_rows(row: MetricsRow) -> list[dict[str, str]]:
     """Return the phases of a step as texts."""
     return [
@@ -179,7 +189,7 @@ def phase_rows(row: MetricsRow) -> list[dict[str, str]]:
             "windows": f"{each['windows']:,}",
             "source": each["source"],
         }
-        for each in row["phases"] or []
+        for each in timed_phases(row)
     ]
 
 

@@ -20,7 +20,6 @@ from fairmfu.metrics.compare.comparison_row import ComparisonRow
 from fairmfu.metrics.core.messages import by_gravity
 from fairmfu.metrics.core.run_selection import choose_one
 from fairmfu.metrics.core.run_table import METRICS, MetricsRow, metrics_rows, not_null, value_of
-from fairmfu.metrics.diagnosis.phase_gap import REST
 from fairmfu.metrics.formula import accelerators
 from fairmfu.metrics.formula.model_shapes import known_models
 from fairmfu.metrics.formula.vision import find_tower
@@ -591,7 +590,7 @@ PHASE_COLUMNS: Final[Columns] = {
 def _phases(row: MetricsRow) -> str:
     """Return the phases of a step, and what a reader must know of their timers."""
     rows = phase_rows(row)
-    if not rows or {each["phase"] for each in row["phases"] or []} == {REST}:
+    if not rows:
         return ""
     step = row["phase_step_s"]
     typical = f": {step_seconds(step)}, the typical step (a median)" if step else ""

@@ -36,7 +36,7 @@ def engine_timers(*, after_step: bool = False) -> tuple[PhaseTimer, ...]:
         _timer("optimizer_allgather", "collectives", common, part_of="step", pipelined_covers=None),
         _timer("batch_input", "data", common, covers="interval"),
         *(
-            _timer(name, "collectives", common, covers="interval", caveat="waits")
+            _timer(name, "pipeline", common, covers="interval", caveat="waits")
             for name in transfers
         ),
     )

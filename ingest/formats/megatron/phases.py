@@ -29,7 +29,7 @@ OF_2021: Final[Mapping[str, Mapping[str, str]]] = {
     "batch-generator": {"phase": "data", "part_of": "forward-compute"},
     "backward-compute": {"phase": "backward"},
     **{
-        name: {"phase": "collectives", "caveat": "waits"}
+        name: {"phase": "pipeline", "caveat": "waits"}
         for name in (
             "forward-recv",
             "forward-send",

@@ -72,6 +72,13 @@ def of(given, row):
 RANKS = [{"rank": str(n), "time": 2.0 + 0.01 * (n % 5), "share": 0.1} for n in range(10)]
 
 
+PHASES = [
+    {"phase": phase, "seconds": seconds, "share": seconds, "share_of": "step"}
+    | {"windows": 9, "source": "timer"}
+    for phase, seconds in (("forward", 0.3), ("backward", 0.6), ("rest", 0.1))
+]
+
+
 def varied(rows, count=12):
     """Rows of runs that differ in GPUs, length, precision and recomputation."""
     kinds = ((8, 2048, "bf16", "none"), (16, 8192, "fp8", "full"), (64, 4096, "bf16", "full"))
@@ -108,7 +115,7 @@ def every(given):
         "step_times": charts.step_times(charts.step_time_histogram(given.windows, row), row),
         "ranks": charts.ranks(RANKS, row),
         "time_lost": charts.time_lost(row),
-        "phases": charts.phases(row),
+        "phases": charts.phases(row | {"phases": PHASES}),
         "operators": charts.operators(given.analysis.operators(row["run_id"])),
         **{f"waterfall, {n}": charts.waterfall(b, "xtuner", None) for n, b in BRIDGES.items()},
     }

@@ -156,7 +156,8 @@ def test_the_largest_losses_are_named_and_small_ones_are_not() -> None:
         for cause, seconds in (("evaluation", 149.0), ("start-up", 90.0), ("checkpoint", 19.0))
     ]
     assert diagnosis(row(time_lost=lost))[1:] == [
-        "Time lost, of the wall time: 14.9 % evaluation (2.5 min), 9.0 % start-up (1.5 min)."
+        "Time lost, of the wall time: 14.9 % evaluation (2.5 min), 9.0 % start-up (1.5 min).",
+        "Next: Evaluate less often, or on fewer samples: evaluation took 14.9 % of the wall time.",
     ]
 
 
@@ -178,7 +179,39 @@ def test_an_unknown_rate_has_its_reason() -> None:
     assert diagnosis(ended)[1:] == ["Rate: unknown, because this launch has no training step."]
 
 
+def of_step(**shares: float) -> list[dict[str, Any]]:
+    rows = [{"phase": phase, "seconds": of, "share": of} for phase, of in shares.items()]
+    return [{**each, "share_of": "step", "windows": 9, "source": "timer"} for each in rows]
+
+
 def test_waits_for_data_have_a_line() -> None:
-    assert diagnosis(row(bound="data", data_share=0.23))[1:] == [
-        "Data: 23 % of the step time waits for data."
+    assert diagnosis(row(bound="data", data_share=0.23))[1] == (
+        "Data: 23 % of the time of all steps waits for data."
+    )
+    uneven = row(bound="data", data_share=0.23, phases=of_step(data=0.08, rest=0.92))
+    assert diagnosis(uneven)[1] == (
+        "Data: 23 % of the time of all steps waits for data (8.0 % of a typical step; the waits "
+        "are uneven)."
+    )
+
+
+def test_the_largest_loss_of_time_comes_first() -> None:
+    lost = [{"cause": "start-up", "windows": 1, "seconds": 30.9, "share": 0.111}]
+    waits = row(time_lost=lost, phases=of_step(collectives=0.571, pipeline=0.189, rest=0.24))
+    assert diagnosis(waits)[1:3] == [
+        "Communication: a step spends 57.1 % in collectives and 18.9 % in sends and receives "
+        "between pipeline stages, with waiting for other ranks.",
+        "Time lost, of the wall time: 11.1 % start-up (30.9 s).",
     ]
+
+
+def test_a_rate_without_an_mfu_has_its_flops() -> None:
+    assert diagnosis(row(tgs=1_000.0, flops_per_token=2.5e9))[1] == (
+        "Rate: 1,000 tokens/s/GPU, 2.5 TFLOP/s per GPU (exact attention)."
+    )
+
+
+def test_speeds_far_apart_are_uneven() -> None:
+    assert diagnosis(row(levels=[], tgs_p5=4_255.0, tgs_p95=11_819.0))[1] == (
+        "Speed: uneven, no lasting change; 90 % of the windows at 4,255 to 11,819 tokens/s/GPU."
+    )
