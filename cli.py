@@ -1452,6 +1452,7 @@ def nightly(paths: tuple[str, ...], config_file: Path | None, **options: Any) ->
 
     limit_allocators()
     from fairmfu.ingest.facts.project_config import DEFAULT_FAIL_ON
+    from fairmfu.reports.nightly.findings import exit_reasons
     from fairmfu.reports.nightly.nightly import nightly as run
 
     config = _config(paths, config_file)
@@ -1466,7 +1467,8 @@ def nightly(paths: tuple[str, ...], config_file: Path | None, **options: Any) ->
     _echo_night(night)
     if order.redaction is not None:
         _echo_hidden(order.redaction)
-    index, meaning = order.out / "index.html", NIGHT_EXIT_MEANINGS[code]
+    index = order.out / "index.html"
+    meaning = ", ".join(exit_reasons(night)) or NIGHT_EXIT_MEANINGS[code]
     if code == 0 and set(order.fail_on) != set(DEFAULT_FAIL_ON):
         meaning = f"nothing that fail_on names ({', '.join(order.fail_on) or 'none'})"
     click.echo(f"Report: {index}. Exit code {code}: {meaning}.", err=True)

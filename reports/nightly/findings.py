@@ -44,6 +44,7 @@ from .night_report import (
     change_evidence,
     compare_command,
     digest_now,
+    format_day,
     is_alarm,
     job_rows,
     suspect_clause,
@@ -67,34 +68,55 @@ class FindingKind:
     """Kind of finding.
 
     severity: error, warning or note; watch: its name in `fail_on`, or ALWAYS
-    code: exit code of a finding that fails; None never fails
+    code: exit code of a finding that fails, and what it then means; None never fails
     """
 
     identifier: str
     severity: str
     watch: str | None = None
     code: int | None = None
+    means: str = ""
 
 
-FAILED: Final = FindingKind("job-failed", "error", CRASH, EXIT_FAILED_JOB)
-SILENT: Final = FindingKind("job-missing", "error", MISSING, EXIT_FAILED_JOB)
-STOPPED: Final = FindingKind("log-stopped", "error", CRASH, EXIT_FAILED_JOB)
-STILL_FAILED: Final = FindingKind("job-still-failed", "error", STANDING, EXIT_FAILED_JOB)
-NOT_ANALYSED: Final = FindingKind("run-not-analysed", "error", ALWAYS, EXIT_UNREAD_SOURCE)
-SLOWER: Final = FindingKind("regression", "warning", REGRESSION, EXIT_REGRESSION)
-BELOW: Final = FindingKind("below-baseline", "warning", REGRESSION, EXIT_REGRESSION)
-FAILING: Final = FindingKind("more-failed-launches", "warning", CRASH, EXIT_FAILED_JOB)
+FAILED: Final = FindingKind("job-failed", "error", CRASH, EXIT_FAILED_JOB, "a job failed")
+SILENT: Final = FindingKind("job-missing", "error", MISSING, EXIT_FAILED_JOB, "a job is missing")
+STOPPED: Final = FindingKind(
+    "log-stopped", "error", CRASH, EXIT_FAILED_JOB, "a log stopped growing"
+)
+STILL_FAILED: Final = FindingKind(
+    "job-still-failed", "error", STANDING, EXIT_FAILED_JOB, "a failed job has not run since"
+)
+NOT_ANALYSED: Final = FindingKind(
+    "run-not-analysed", "error", ALWAYS, EXIT_UNREAD_SOURCE, "a run could not be analysed"
+)
+SLOWER: Final = FindingKind(
+    "regression", "warning", REGRESSION, EXIT_REGRESSION, "a new regression"
+)
+BELOW: Final = FindingKind(
+    "below-baseline", "warning", REGRESSION, EXIT_REGRESSION, "a job below its baseline"
+)
+FAILING: Final = FindingKind(
+    "more-failed-launches", "warning", CRASH, EXIT_FAILED_JOB, "a job fails more often"
+)
 WATCHED_KINDS: Final = {
-    metric.identifier: FindingKind(metric.finding, "warning", metric.fail_on, EXIT_REGRESSION)
+    metric.identifier: FindingKind(
+        metric.finding, "warning", metric.fail_on, EXIT_REGRESSION, metric.finding.replace("-", " ")
+    )
     for metric in WATCHED
 }
 """Kinds of findings about figures beside TGS, by the figure's identifier."""
 WATCHED_FINDINGS: Final = (FAILING, *WATCHED_KINDS.values())
-STILL_SLOWER: Final = FindingKind("standing-regression", "warning", STANDING, EXIT_REGRESSION)
-STILL_WORSE: Final = FindingKind("standing-change", "warning", STANDING, EXIT_REGRESSION)
+STILL_SLOWER: Final = FindingKind(
+    "standing-regression", "warning", STANDING, EXIT_REGRESSION, "a standing regression"
+)
+STILL_WORSE: Final = FindingKind(
+    "standing-change", "warning", STANDING, EXIT_REGRESSION, "a standing change"
+)
 PROVISIONAL: Final = FindingKind("provisional-drop", "warning")
 SLOWED: Final = FindingKind("slow-down-inside", "warning")
-UNREAD: Final = FindingKind("log-unreadable", "warning", ALWAYS, EXIT_UNREAD_SOURCE)
+UNREAD: Final = FindingKind(
+    "log-unreadable", "warning", ALWAYS, EXIT_UNREAD_SOURCE, "a log could not be read"
+)
 NOT_TRACKED: Final = FindingKind("facts-missing", "warning")
 RETRIED: Final = FindingKind("job-retried", "warning")
 SETUP: Final = FindingKind("setup-changed", "note")
@@ -181,6 +203,12 @@ def exit_code(night: Night) -> int:
     """Return the exit code that the findings of a night ask for (EXIT_ORDER)."""
     codes = {one.kind.code for one in find(build_digest(night)) if one.fails}
     return next((code for code in EXIT_ORDER if code in codes), EXIT_NO_FINDING)
+
+
+def exit_reasons(night: Night) -> list[str]:
+    """Return the reasons for the exit code of a night, worst first; empty if it is 0."""
+    failing = (one.kind.means for one in find(build_digest(night)) if one.fails)
+    return [means for means in dict.fromkeys(failing) if means]
 
 
 def told_failures(night: Night) -> list[str]:
@@ -369,8 +397,8 @@ class JobRecords:
             since=silence.last,
             days=silence.days,
             new=told_key(SILENT, row["run_id"]) not in self.digest.night.told,
-            evidence=f"Last run {row['name']}; usually at most {_span(silence.usual)} apart.",
-            fix=MISSING_FIX,
+            evidence=_silence_evidence(silence, self.now),
+            fix=_missing_fix(row["path"]),
             run_id=row["run_id"],
         )
 
@@ -391,10 +419,22 @@ class JobRecords:
 
 NO_JOB: Final[Row] = {"label": "", "framework": None, "synthetic": False}
 EXPECTED_KEY: Final = '"expected" under [jobs] in fairmfu.toml'
-MISSING_FIX: Final = (
-    "Check that the job was started and that its log reaches the sources. If it has ended, add it "
-    'to "ended" under [jobs] in fairmfu.toml.'
-)
+
+
+def _silence_evidence(silence: Silence, now: datetime) -> str:
+    """Return when a missing job ran last, and its usual rhythm."""
+    last = f"Its last run was on {format_day(silence.last, now)}"
+    return f"{last}; its runs are usually at most {_span(silence.usual)} apart."
+
+
+def _missing_fix(path: str | None) -> str:
+    """Return what to do about a missing job; path: of its last log."""
+    folder = path.rpartition("/")[0] if path else ""
+    where = f"arrives in {folder}" if folder else "reaches the sources"
+    return (
+        f"Check that the job was started and that its log {where}. If the job is retired, add "
+        'it to "ended" under [jobs] in fairmfu.toml.'
+    )
 
 
 def _starts(rows: Sequence[Row]) -> list[datetime]:

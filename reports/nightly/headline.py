@@ -14,6 +14,7 @@ from fairmfu.metrics.compare.history import BASELINE_WITHOUT_SERIES
 from fairmfu.metrics.core.run_table import not_null
 
 from ..text.claims_text import join_words
+from ..text.run_narrative import BAD_OUTCOMES
 from ..text.tabular import difference_text, percent
 from ..text.verdict import PLAIN_STYLE, Style, Verdict, count_noun
 from .findings import (
@@ -81,6 +82,7 @@ def headline(digest: NightDigest, style: Style = PLAIN_STYLE) -> Verdict:
         _others(digest, better if loud else []),
         _retried(of_kinds(found, RETRIED), style),
         _ran_again(digest, style),
+        _recovered(digest, style),
         setups if loud else "",
         _watched(of_kinds(found, BETTER_LOSS), style),
         _suspects(digest, found, style),
@@ -92,7 +94,7 @@ def headline(digest: NightDigest, style: Style = PLAIN_STYLE) -> Verdict:
 
 
 def brief_headline(digest: NightDigest) -> str:
-    """Return the first sentence in brief, such as `1 regression tonight`."""
+    """Return the first sentence in brief, such as `1 new regression`."""
     return re.split(r"[:.,](?:\s|$)", headline(digest).says, maxsplit=1)[0]
 
 
@@ -216,7 +218,7 @@ def _slower(findings: Sequence[Finding], now: datetime, style: Style) -> str:
         [not_null(one.change) for one in of_kinds(findings, kind)] for kind in (SLOWER, BELOW)
     )
     if worse:
-        return f"{_how_many(worse, 'regression')} tonight{_lead(worse, now, style)}"
+        return f"{_how_many(worse, 'new regression')}{_lead(worse, now, style)}"
     if not held:
         return ""
     n = len({change["series"] for change in held})
@@ -250,15 +252,18 @@ def _still_slower(still: Sequence[Finding], now: datetime, style: Style) -> str:
     changes = {one.series: not_null(one.change) for one in still}.values()
     if len(changes) == 1:
         (change,) = changes
-        return f"{style.name(change)} is still {_since(change, 'slower ', now)}."
-    named = join_some([f"{style.name(one)} ({_since(one, '', now)})" for one in changes])
+        size, since = _since(change, now)
+        return f"{style.name(change)} is still slower{since and f' {since}'}, by {size}."
+    named = join_some(
+        [f"{style.name(one)} ({' '.join(_since(one, now)).strip()})" for one in changes]
+    )
     return f"{len(changes):,} jobs are still slower after an earlier regression: {named}."
 
 
-def _since(change: NightChange, slower: str, now: datetime) -> str:
+def _since(change: NightChange, now: datetime) -> tuple[str, str]:
+    """Return the size of a change, and `since` its day; empty if that is unknown."""
     size, _ = difference_text(change["ratio"], change["ratio_low"], change["ratio_high"])
-    since = f"since {format_day(change['at'], now)}" if change["at"] is not None else ""
-    return f"{size} {slower}{since}".strip()
+    return size, f"since {format_day(change['at'], now)}" if change["at"] is not None else ""
 
 
 def _provisional(drops: Sequence[Finding], style: Style) -> str:
@@ -282,7 +287,7 @@ def _slowed(slowed: Sequence[Finding], style: Style) -> str:
 
 def _improved(better: Sequence[Finding], now: datetime, style: Style) -> str:
     changes = [not_null(one.change) for one in better]
-    return f"{_how_many(changes, 'improvement')} tonight{_lead(changes, now, style)}"
+    return f"{_how_many(changes, 'new improvement')}{_lead(changes, now, style)}"
 
 
 # --- nothing new --------------------------------------------------------------------------
@@ -345,18 +350,17 @@ def _tonight(digest: NightDigest) -> str:
         if row["state"] != STATE_NEW and not row["suspect"]
     )
     counts = {
-        "without a new change": len(ran) - few - doubt - moved,
-        "changed": moved,
-        "suspect": doubt,
-        "with too few runs": few,
+        "a new change": moved,
+        "a suspect run": doubt,
+        "no new change": len(ran) - few - doubt - moved,
+        "too few runs": few,
     }
     told = [(n, words) for words, n in counts.items() if n]
-    parts = ", ".join(f"{n:,} {words}" for n, words in told)
-    if len(ran) == len(digest.series):
-        return f"{text} in {every}: {parts}."
-    share = f"{len(ran):,} of {every} {'has' if len(ran) == 1 else 'have'} a measured speed"
-    all_alike = f"all {told[0][1]}" if len(ran) > 1 else told[0][1]
-    return f"{text}. {share}: {parts if len(told) > 1 else all_alike}."
+    parts = ", ".join(f"{words} in {n:,}" for n, words in told)
+    whole = len(ran) == len(digest.series)
+    where = f"all {every}" if whole and len(ran) > 1 else f"{len(ran):,} of {every}"
+    where = "the only job" if len(digest.series) == 1 else where
+    return f"{text}. Speed, measured in {where}: {parts if len(told) > 1 else told[0][1]}."
 
 
 # --- notes --------------------------------------------------------------------------------
@@ -367,7 +371,7 @@ def _others(digest: NightDigest, better: Sequence[Finding]) -> str:
     parts = []
     if better:
         changes = [not_null(one.change) for one in better]
-        parts.append(f"{_how_many(changes, 'improvement')} tonight")
+        parts.append(_how_many(changes, "new improvement"))
     small = [c for c in digest.changes if c["new"] and not c["counts"]]
     if small:
         below = f"below the threshold of {percent(digest.night.threshold)}"
@@ -385,6 +389,21 @@ def _ran_again(digest: NightDigest, style: Style) -> str:
     again = jobs_that_ran_again(jobs.rows.values(), jobs.tonight)
     named = [f"{style.name(jobs.label(row))} ({count:,} runs)" for row, count in again]
     return f"Ran more than once tonight: {join_some(named)}. Each run counts." if named else ""
+
+
+def _recovered(digest: NightDigest, style: Style) -> str:
+    """Return jobs whose run of tonight did not fail, after one that did."""
+    jobs = JobRecords.of(digest)
+    named = [
+        style.name(jobs.label(rows[-1]))
+        for rows in jobs.rows.values()
+        if len(rows) > 1
+        and rows[-1]["run_id"] in jobs.tonight
+        and rows[-2]["run_id"] not in jobs.tonight
+        and rows[-1]["outcome"] not in BAD_OUTCOMES
+        and rows[-2]["outcome"] in BAD_OUTCOMES
+    ]
+    return f"Ran without a failure again: {join_some(named)}." if named else ""
 
 
 def _setups(changed: Sequence[Finding], style: Style) -> str:

@@ -12,7 +12,7 @@ MAX_NOISE_SPREADS: Final = 2
 """A run nearer to its level than this many standard deviations of the series has its speed."""
 
 
-UNCONFIRMED: Final = "not confirmed"
+UNCONFIRMED: Final = "perhaps"
 """Words on a speed of one run alone."""
 
 
@@ -28,5 +28,5 @@ def _speed(series: NightSeries) -> str:
         return ""
     if spread is not None and abs(ratio - 1) <= MAX_NOISE_SPREADS * spread:
         return "same speed"
-    way = "below" if ratio < 1 else "above"
-    return f"{percent(abs(ratio - 1))} {way} its level, {UNCONFIRMED}"
+    way = "slower" if ratio < 1 else "faster"
+    return f"{UNCONFIRMED} {percent(abs(ratio - 1))} {way}, more runs will tell"

@@ -24,7 +24,6 @@ from fairmfu.reports.nightly import nightly as module
 from fairmfu.reports.nightly.findings import (
     EXIT_ORDER,
     KINDS,
-    MISSING_FIX,
     exit_code,
     failure_cause,
     find,
@@ -99,14 +98,16 @@ def test_failed_missing_and_slower_jobs_are_told_in_this_order():
     assert says(night) == (
         "2 of 4 jobs failed tonight: ds-1b (out of memory at step 40), "
         "xtuner-1b (NCCL error before step 1). meg-8b has not run for 7 days. "
-        "titan-8b is still 3.9 % slower since 2 March."
+        "titan-8b is still slower since 2 March, by 3.9 %."
     )
     assert exit_code(night) == 5
     assert kinds(night)[:4] == ["job-failed"] * 2 + ["job-missing", "standing-regression"]
     assert remedy_lines(build_digest(night)) == [
         f"ds-1b: {OOM} Read the log: /logs/ds-1b/9.log",
         f"xtuner-1b: {NCCL}. Read the log: /logs/xtuner-1b/9.log",
-        f"meg-8b: Last run meg-8b-8; usually at most 1 day apart. {MISSING_FIX}",
+        "meg-8b: Its last run was on 7 March; its runs are usually at most 1 day apart. Check that "
+        "the job was started and that its log arrives in /logs/meg-8b. If the job is retired, add "
+        'it to "ended" under [jobs] in fairmfu.toml.',
     ]
 
 
@@ -120,6 +121,11 @@ def test_failures_in_a_row_are_counted() -> None:
     assert remedy_lines(build_digest(night_of(rows))) == [
         f"ds-1b: {OOM} Read the log: /logs/ds-1b/10.log"
     ]
+
+
+def test_a_job_that_runs_without_a_failure_again_is_named() -> None:
+    again = night_of(job("ds-1b", *WELL, "crashed", "completed"), job("titan-8b", *WELL))
+    assert "Ran without a failure again: ds-1b." in headline(build_digest(again)).notes
 
 
 def test_a_new_regression_is_told_with_the_command_that_compares_it() -> None:
@@ -371,7 +377,7 @@ def test_nights_that_crash_and_miss(nightly: Callable[..., Result]) -> None:
     crash(one, steps[0] + 1, OOM)
     found, (data, tests) = nightly(), read()
     assert found.exit_code == 5
-    assert "Exit code 5: a job failed or is missing." in " ".join(found.stderr.split())
+    assert "Exit code 5: a job failed." in " ".join(found.stderr.split())
     assert data["says"].startswith(f"1 of 2 jobs failed tonight: {name}, synthetic (out of memory")
     assert "at step 100" in data["says"]
     (case,) = [case for case in tests.iter("testcase") if case.find("error") is not None]

@@ -130,10 +130,10 @@ def first(night):
 
 
 def test_a_new_regression_is_the_first_sentence_with_size_sureness_date_and_cause():
-    assert first(regression()).startswith(f"1 regression tonight: {SLOWER}. ")
+    assert first(regression()).startswith(f"1 new regression: {SLOWER}. ")
 
 
-STANDS = "deepspeed, qwen3-32b, 8 x H100 SXM is still 7.0 % slower since 14 December 2025."
+STANDS = "deepspeed, qwen3-32b, 8 x H100 SXM is still slower since 14 December 2025, by 7.0 %."
 DROPPED = (
     "Suspect until another run confirms it: xtuner, llama3-70b, 8 x H100 SXM, last run 6.1 % "
     "below its level."
@@ -142,14 +142,15 @@ CRASHED = "1 of 21 jobs failed tonight: titan-oom (out of memory)."
 
 
 def test_a_run_that_did_not_complete_comes_before_a_regression():
-    assert first(a_bad_night()) == f"{CRASHED} 1 regression tonight: {SLOWER}. {STANDS} {DROPPED}"
-    assert first(regression()) == f"1 regression tonight: {SLOWER}. {STANDS} {DROPPED}"
+    assert first(a_bad_night()) == f"{CRASHED} 1 new regression: {SLOWER}. {STANDS} {DROPPED}"
+    assert first(regression()) == f"1 new regression: {SLOWER}. {STANDS} {DROPPED}"
     assert brief_headline(build_digest(a_bad_night())) == "1 of 21 jobs failed tonight"
 
 
 def test_what_must_be_known_beside_it_stands_beneath():
     assert headline(build_digest(a_bad_night())).notes == (
-        "21 runs tonight in 20 jobs: 18 without a new change, 1 changed, 1 suspect.",
+        "21 runs tonight. Speed, measured in all 20 jobs: a new change in 1, a suspect run in 1, "
+        "no new change in 18.",
         "1 log could not be read: logs/cut.log.gz.",
     )
 
@@ -179,7 +180,7 @@ def test_a_quiet_night_names_how_many_series_ran(outcome):
     else:
         assert first(night).startswith("1 of 20 jobs failed tonight: ")
         assert (
-            "1 run tonight. 1 of 20 jobs has a measured speed"
+            "1 run tonight. Speed, measured in 1 of 20 jobs"
             in headline(build_digest(night)).notes[0]
         )
 
@@ -221,7 +222,7 @@ def test_of_several_regressions_the_largest_is_told():
     small = a_series("xtuner", nights=60, steps=((1, 0.98),))
     other = a_series("deepspeed", nights=60, steps=((1, 0.9),))
     assert first(a_night(small, other)) == (
-        "2 regressions tonight, the largest: deepspeed, llama3-8b is 10.0 % slower (9.5 to 10.5) "
+        "2 new regressions, the largest: deepspeed, llama3-8b is 10.0 % slower (9.5 to 10.5) "
         "since 13 March."
     )
 
@@ -233,13 +234,13 @@ def test_a_baseline_regression_that_holds_is_told_before_an_improvement():
         "No new regression, but 1 job is still below its baseline: torchtitan, llama3-8b is "
         "10.0 % below its baseline (9.6 to 10.4) since 2 February."
     )
-    assert "Also 1 improvement tonight." in said.notes
+    assert "Also 1 new improvement." in said.notes
 
 
 def test_an_improvement_alone_is_the_first_sentence():
     night = a_night(a_series("xtuner", nights=60, steps=((1, 1.1),)), a_series(nights=60))
     assert first(night) == (
-        "1 improvement tonight: xtuner, llama3-8b is 10.0 % faster (9.5 to 10.5) since 13 March."
+        "1 new improvement: xtuner, llama3-8b is 10.0 % faster (9.5 to 10.5) since 13 March."
     )
 
 
@@ -411,7 +412,7 @@ def test_a_night_through_the_real_history_names_what_was_planted():
         ago += 1
         night = through_history([*runs(step=(ago, 0.95)), *runs("xtuner", step=(0, 1.0))])
     said = first(night)
-    assert said.startswith("1 regression tonight: torchtitan, llama3-8b is ")
+    assert said.startswith("1 new regression: torchtitan, llama3-8b is ")
     assert "slower" in said
     assert said.endswith("Changed then: version 0.2.1 -> 0.2.2.")
     assert exit_code(night) == 3

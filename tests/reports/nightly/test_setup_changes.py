@@ -34,9 +34,9 @@ VERSIONS = {
     ("ratio", "spread", "told"),
     [
         (1.004, 0.005, "x 1 -> 2; same speed"),
-        (0.971, 0.005, "x 1 -> 2; 2.9 % below its level, not confirmed"),
-        (1.05, 0.005, "x 1 -> 2; 5.0 % above its level, not confirmed"),
-        (0.99, None, "x 1 -> 2; 1.0 % below its level, not confirmed"),
+        (0.971, 0.005, "x 1 -> 2; perhaps 2.9 % slower, more runs will tell"),
+        (1.05, 0.005, "x 1 -> 2; perhaps 5.0 % faster, more runs will tell"),
+        (0.99, None, "x 1 -> 2; perhaps 1.0 % slower, more runs will tell"),
         (None, None, "x 1 -> 2"),
     ],
 )
