@@ -25,7 +25,7 @@ from ..throughput.token_counts import MAX_RANK_TOKEN_RATIO
 from ..utilization.formula_inputs import FormulaInputs, UtilizationResult, formula_inputs
 from .audit import Audit
 from .formula_checks import FormulaFacts, era_flops
-from .formula_era import GAP_CAUSES, Era, cause_text
+from .formula_era import Era, cause_text
 
 __all__ = ["Bridge", "Factor", "build_bridges"]
 
@@ -34,7 +34,8 @@ __all__ = ["Bridge", "Factor", "build_bridges"]
 class Factor:
     """Reason why the log's figure is not ours, with its factor.
 
-    cause: of GAP_CAUSES; text: explanation; factor: multiplies the figure towards ours
+    cause: of metrics.audit.formula_era.GAP_CAUSES; text: explanation
+    factor: multiplies the figure towards ours
     """
 
     cause: str
@@ -183,13 +184,12 @@ def _bridge(  # noqa: PLR0913, PLR0917 - its parts
     rounding = audit.rounding.get(figure, 0.0) / logged
     if figure != "logged_tgs":
         rounding += audit.rate_rounding
-    order = list(GAP_CAUSES)
     low, high = unexplained * (1 - rounding), unexplained * (1 + rounding)
     return Bridge(
         figure=figure,
         logged=logged,
         ours=ours,
-        factors=tuple(sorted(factors, key=lambda f: order.index(f.cause))),
+        factors=tuple(factors),
         unexplained=unexplained,
         low=low,
         high=high,
@@ -214,9 +214,9 @@ def _peaks(divisor: float, own_peak: float) -> str:
 def _counts(
     run: FormulaInputs, formula_facts: FormulaFacts, era: Era | None, column: str = "logged_tflops"
 ) -> tuple[Factor, ...]:
-    """Return the factors from the framework's FLOPs per token to ours.
+    """Return the factors from the framework's FLOPs per token to ours, in this order.
 
-    Empty for an unknown era.
+    Each factor is of a count that has all factors before it. Empty for an unknown era.
     """
     seen = formula_facts.simplified_model()
     if era is None or seen is None or era_flops(era, seen, column) is None:
@@ -237,4 +237,4 @@ def _counts(
     factors: dict[str, float] = {}
     for (_, before), (cause, after) in pairwise(path):
         factors[cause] = factors.get(cause, 1.0) * before / after
-    return tuple(f for cause, factor in factors.items() for f in _factor(cause, factor))
+    return tuple(f for cause, by in reversed(factors.items()) for f in _factor(cause, by))

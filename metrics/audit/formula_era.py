@@ -38,8 +38,7 @@ GAP_CAUSES: Final[dict[str, str]] = {
     "window": "the logged value is a median of rates, ours is total tokens / total time",
     "unexplained": "unexplained",
 }
-"""Causes why a printed figure is not ours, in the order of a bridge from the logged figure to ours.
-"""
+"""Causes why a printed figure is not ours."""
 
 LEFT_OUT_CAUSES: Final[dict[str, str]] = {
     "lm_head": "lm_head counted too little",

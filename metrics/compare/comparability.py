@@ -117,7 +117,7 @@ COLUMN_LABELS: Final = {
     "context_parallel": "context parallel",
     "expert_parallel": "expert parallel",
     "zero_stage": "ZeRO stage",
-    "time_basis": "time from",
+    "time_basis": "timed by",
 }
 
 FACT_LABELS: Final = {
@@ -823,4 +823,4 @@ digits.
 """
 
 
-STATED_BY_SOME: Final = "known for some runs only: "
+STATED_BY_SOME: Final = "not logged by every run: "

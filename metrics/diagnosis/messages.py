@@ -80,6 +80,17 @@ RAISE_TIME_LIMIT: Final = MessageKind(
     "Raise the job's time limit, or save a checkpoint before it",
     when="The scheduler ended the run at its time limit.",
 )
+FIND_END: Final = MessageKind(
+    "next-find-end",
+    "Find the rest of the log, or why the run stopped at step {last:,} of {whole:,}",
+    when="The log ends before the last planned step, without an error or an end message.",
+)
+PROFILE_STEPS: Final = MessageKind(
+    "next-profile-steps",
+    "Profile some steps (phase timers, torch.profiler): {flops} TFLOP/s per GPU is little for "
+    "a GPU with matrix units{batch}",
+    when="The matmuls of a 16-bit run use a small part of what any GPU with matrix units can do.",
+)
 FEWER_BUBBLES: Final = MessageKind(
     "next-pipeline-bubble",
     "Use more micro-batches per step, or fewer pipeline stages: {stages} stages with {micro} "
@@ -94,7 +105,7 @@ LOAD_FASTER: Final = MessageKind(
 )
 EVALUATE_LESS: Final = MessageKind(
     "next-evaluate-less",
-    "Evaluate less often, or on fewer samples: evaluation took {share} of the wall time",
+    "Evaluate less often, faster, or on fewer samples: evaluation took {share} of the wall time",
     when="Evaluation takes much of the wall time.",
 )
 SAVE_LESS: Final = MessageKind(
@@ -109,8 +120,7 @@ LOOK_THERE: Final = MessageKind(
 )
 LOOK_AT_DRIFT: Final = MessageKind(
     "next-look-at-drift",
-    "Compare the first steps with the last ones: sequence lengths{experts}, memory, GPU clocks. "
-    "The run slowed down steadily",
+    "Compare the first steps with the last ones: {what}. The run slowed down steadily",
     when="The run slowed down steadily.",
 )
 RECORD_MEMORY: Final = MessageKind(
@@ -136,6 +146,6 @@ FIND_STALL: Final = MessageKind(
 )
 RUN_LONGER: Final = MessageKind(
     "next-run-longer",
-    "Train longer before you judge the speed: it has {windows} in {seconds:,.0f} s",
+    "Train longer before you judge the speed: this run has only {windows}, in {seconds:,.0f} s",
     when="The run is too short to judge its speed.",
 )

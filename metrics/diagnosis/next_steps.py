@@ -27,12 +27,18 @@ MIN_MEMORY_STEPS: Final = 100
 """Steps that a snapshot of growing memory needs."""
 MIN_WINDOWS, MIN_WALL_S = 10, 60.0
 """Fewer windows or seconds are too short to judge a speed."""
+MIN_TFLOPS: Final = 10.0
+"""TFLOP/s per GPU below which any GPU with matrix units is hardly used: an NVIDIA T4 has 65."""
+MIN_STEP_TOKENS: Final = 4_096
+"""Fewer tokens of a step on one GPU are few."""
 MAX_STEPS: Final = 3
 
 Gain = tuple[float, Message]
 """Share of the wall time that an action may win; above 1 for a run that failed."""
 FAILED: Final = 2.0
+CUT: Final = 0.6
 GROWING: Final = 0.5
+LITTLE_USED: Final = 0.3
 """Gains that are no share of a time: the run ends, or will."""
 
 LOST_CONNECTION: Final = re.compile(
@@ -46,7 +52,10 @@ TIME_LIMIT: Final = re.compile(r"time ?limit", re.IGNORECASE)
 
 def next_steps(row: MetricsRow) -> list[Message]:
     """Return at most MAX_STEPS actions about a run; none if nothing stands out."""
-    parts = (_failure, _pipeline, _data, _beside_steps, _slower, _drift, _memory, _ranks, _stalls)
+    parts = (
+        *(_failure, _pipeline, _data, _beside_steps, _slower, _drift, _memory, _ranks, _stalls),
+        _little_used,
+    )
     found = [gain for part in parts for gain in part(row)]
     found.sort(key=lambda gain: -gain[0])
     return [*(message for _, message in found), *_too_short(row)][:MAX_STEPS]
@@ -62,6 +71,9 @@ def _failure(row: MetricsRow) -> Iterator[Gain]:
         yield FAILED, messages.RAISE_TIME_LIMIT()
     elif outcome == "killed" and (job := SLURM_JOB.search(text)):
         yield FAILED, messages.ASK_SLURM(job=job[1])
+    elif outcome == "incomplete" and (row["last_step"] or 0) < (row["total_steps"] or 0):
+        last, whole = row["last_step"] or 0, row["total_steps"]
+        yield CUT, messages.FIND_END(last=last, whole=whole)
 
 
 def _memory_levers(row: MetricsRow) -> Iterator[str]:
@@ -122,6 +134,7 @@ def _beside_steps(row: MetricsRow) -> Iterator[Gain]:
             yield share, kind(share=_percent(share))
 
 
+NO_TIMERS: Final = "without phase timers, the log says no more. Turn them on"
 PLACES: Final = {
     "data": "data loading and storage",
     "forward": "the GPUs (clocks, temperature)",
@@ -147,19 +160,24 @@ def _slower(row: MetricsRow) -> Iterator[Gain]:
 def _place(change: LevelChange) -> tuple[str, str]:
     """Return where to look for the cause of a slower speed, and why there."""
     if change.phase is None:
-        return "the nodes and other jobs", "no phase timers are on, which would say more"
+        return (
+            "the nodes and other jobs",
+            NO_TIMERS,
+        )
     if change.phase != REST:
         return PLACES[change.phase], f"{change.phase.replace('_', ' and ')} takes longer there"
     same = [name for name in change.unchanged if name in COMPUTE_PHASES]
     if not same:
         return PLACES[REST], "the time passes outside of the timed phases"
-    return PLACES[REST], f"{' and '.join(same)} are as before, so it is not the GPUs' speed"
+    return PLACES[REST], f"{' and '.join(same)} are as before, so the GPUs are not slower"
 
 
 def _drift(row: MetricsRow) -> Iterator[Gain]:
     if row["drift"] is not None and row["drift"] < 0:
-        experts = ", expert load" if (row["expert_parallel"] or 1) > 1 else ""
-        yield -row["drift"] / 2, messages.LOOK_AT_DRIFT(experts=experts)
+        experts = ["expert load"] if (row["expert_parallel"] or 1) > 1 else []
+        lengths = [] if row["packed"] == "true" else ["sequence lengths"]
+        what = ", ".join([*experts, *lengths, "memory", "GPU clocks"])
+        yield -row["drift"] / 2, messages.LOOK_AT_DRIFT(what=what)
 
 
 def _memory(row: MetricsRow) -> Iterator[Gain]:
@@ -195,6 +213,20 @@ def _stalls(row: MetricsRow) -> Iterator[Gain]:
     first, last = slow[0]["from_step"], slow[0]["to_step"]
     steps = f"step {last:,}" if first == last else f"steps {first:,} to {last:,}"
     yield share, messages.FIND_STALL(steps=steps, seconds=slow[0]["lost_s"])
+
+
+def _little_used(row: MetricsRow) -> Iterator[Gain]:
+    """Yield a profile if the matmuls of a run use little of any GPU with matrix units."""
+    tgs, flops = row["tgs"], row["flops_per_token"]
+    if tgs is None or flops is None or row["precision"] in ("fp32", None):
+        return
+    done, bubbles = tgs * flops / 1e12, bool(list(_pipeline(row)))
+    if done >= MIN_TFLOPS or bubbles:
+        return
+    tokens = row["tokens_per_gpu_step"]
+    few = tokens is not None and tokens < MIN_STEP_TOKENS
+    batch = f", and {tokens:,.0f} tokens a step on each GPU are few" if few else ""
+    yield LITTLE_USED, messages.PROFILE_STEPS(flops=f"{done:.3g}", batch=batch)
 
 
 def _too_short(row: MetricsRow) -> Iterator[Message]:

@@ -14,7 +14,7 @@ from fairmfu.metrics.compare.comparison_row import ComparisonRow
 from fairmfu.metrics.core.run_table import MetricsRow
 from fairmfu.metrics.throughput.time_breakdown import START_UP, WARM_UP
 
-from ..text.run_narrative import phase_label, phase_rows, seconds_text, time_rows, timed_phases
+from ..text.run_narrative import UNKNOWN, phase_rows, seconds_text, time_rows, timed_phases
 from ..text.tabular import GIB, percent
 from ..text.verdict import count_noun
 from . import theme
@@ -674,9 +674,9 @@ def time_lost(row: ComparisonRow) -> Figure | None:
         title=f"Time lost, {_name(row)}",
         notes=(
             f"Of {seconds_text(row['wall_s'])} of wall time, {percent(steady)} is "
-            "all steps without extra time. Each bar: extra time of one cause.",
+            "all steps at their usual time. Each bar: time lost to one cause.",
         ),
-        description=f"Wall time lost to {lost}; the rest is all steps without extra time.",
+        description=f"Wall time lost to {lost}; the rest is all steps at their usual time.",
         spec=_time_lost(),
         datasets={"causes": rows},
         params={},
@@ -707,17 +707,16 @@ def phases(row: ComparisonRow) -> Figure | None:
     found = [each for each in timed_phases(row) if each["seconds"] is not None]
     if len(found) < MIN_DRAWN_PHASES:
         return None
-    written = {each["phase"]: each for each in phase_rows(row)}
+    written = [each for each in phase_rows(row) if each["seconds"] != UNKNOWN]
     rows = [
         {
-            "phase": phase_label(each["phase"]),
+            "phase": said["phase"],
             "seconds": chart_number(each["seconds"]),
             "share": chart_number(each["share"]),
             "share_of": {"step": "step time", "wall": "wall time"}[each["share_of"]],
             "text": f"{said['seconds']}, {said['share']}",
         }
-        for each in found
-        for said in [written[phase_label(each["phase"])]]
+        for each, said in zip(found, written, strict=True)
     ]
     return Figure(
         kind="phases",

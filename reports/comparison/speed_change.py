@@ -133,7 +133,7 @@ class SpeedChange:
         if self.direction == SAME:
             same = style.strong("not measurably different")
             least = _detectable(self.gap)
-            shown = f", where only {least} or more would show" if least else ""
+            shown = f", and only {least} or more would be visible" if least else ""
             return f"{head} and {base} are {same}: {size} {sure}{shown}"
         return f"{head} is {style.strong(size)} than {base} {sure}"
 
@@ -208,7 +208,7 @@ def gate(change: SpeedChange, allowed: float, style: Style = PLAIN_STYLE) -> Gat
     says = slow if gap.high < 1 else f"may be {far} slower than {base} or {near} faster"
     remedy = GATE_REMEDY if change.is_pair else f"{notes} {GATE_REPEATS_REMEDY}".lstrip()
     least = _detectable(gap)
-    tied = f" They are not told apart: only {least} or more would show." if least else ""
+    tied = f" No clear difference: only {least} or more would be visible." if least else ""
     says = f"Not decided: {head} {says}; {limit} is allowed.{tied} {remedy}"
     return GateResult(GATE_UNDECIDED, says)
 

@@ -126,7 +126,7 @@ def _assumed(study: Study) -> str:
         return ""
     settings = [effect.setting for effect in study.effects]
     unknown = [n for n in ASSUMED if all(setting.values[n] is None for setting in settings)]
-    return f" It assumes equal {_facts(unknown)}, which no log states." if unknown else ""
+    return f" This assumes equal {_facts(unknown)}, which no log states." if unknown else ""
 
 
 def _of_repeats(study: Study) -> str:
@@ -162,10 +162,10 @@ def _of_knobs(study: Study) -> str:
     of_base = _label(base, study)
     if len(study.by) > MAX_NAMED_FACTS:
         of_base = str(base.setting.first["label"])
-    ahead = f"Against {of_base}, the best is {_label(best, study)}: "
+    ahead = f"Against {of_base}, the best is {_label(best, study)}. It "
     if best.ratio.ratio < 1:
-        ahead = f"Nothing is faster than {of_base}; next is {_label(best, study)}: "
-    one = f" One fact at a time, from the nearest setting: {listed}." if listed else ""
+        ahead = f"Fastest is {of_base}. Next is {_label(best, study)}. It "
+    one = f" With a single change: {listed}." if listed else ""
     return f"{ahead}{_apart(best.ratio)}{_as_fast_as(best, study)}.{one}{_confounded(study)}"
 
 
@@ -176,11 +176,11 @@ def _as_fast_as(best: Effect, study: Study) -> str:
     if fastest is None:
         return ""
     tied = [side for side in others if side is not None and speed_ratio(fastest, side).is_tied]
-    return f", not told apart from {count_noun(len(tied), 'other setting')}" if tied else ""
+    return f", with no clear difference to {count_noun(len(tied), 'other setting')}" if tied else ""
 
 
 def _gain(change: Change, ratio: SpeedRatio) -> str:
-    return f"{_change(change)}: {_apart(ratio)}"
+    return f"{_change(change)} {_apart(ratio)}"
 
 
 def _step(effect: Effect, study: Study) -> str:
@@ -188,19 +188,19 @@ def _step(effect: Effect, study: Study) -> str:
     change, ratio = not_null(effect.step_change), not_null(effect.step_ratio)
     beside = [c for c in effect.changes if c.name != change.name]
     at = f" at {', '.join(map(_after, beside))}" if len(study.by) <= MAX_NAMED_FACTS else ""
-    return f"{_change(change)}{at}: {_apart(ratio)}"
+    return f"{_change(change)}{at} {_apart(ratio)}"
 
 
 def _apart(ratio: SpeedRatio) -> str:
-    """Return a ratio with its confidence: tied sides are not told apart."""
-    told = f"{ratio_words(ratio)} as fast"
+    """Return a ratio with its confidence: tied sides differ by nothing clear."""
+    told = f"runs {ratio_words(ratio)} as fast"
     if ratio.no_interval_reason is not None:
         return f"{told}, without an interval ({ratio.no_interval_reason})"
     if not ratio.is_tied:
         return told
     least = ratio.smallest_difference
-    shows = "" if least is None or least >= 1 else f"; {percent(least)} or more would show"
-    return f"not told apart, {ratio_words(ratio)}{shows}"
+    shows = "" if least is None or least >= 1 else f"; {percent(least)} or more would be visible"
+    return f"makes no clear difference, {ratio_words(ratio)}{shows}"
 
 
 def _change(change: Change) -> str:
@@ -217,9 +217,9 @@ def _confounded(study: Study) -> str:
     several = [effect for effect in study.confounded if effect.ratio is not None]
     if not several:
         return ""
-    told = [join_words([COLUMN_LABELS.get(c.name, c.name) for c in e.changes]) for e in several]
-    which = "; ".join(dict.fromkeys(told))
-    return f" Confounded, because no run separates them: {which}."
+    names = dict.fromkeys(COLUMN_LABELS.get(c.name, c.name) for e in several for c in e.changes)
+    together = join_words(list(names))
+    return f" Confounded: {together} change together, so no run shows the effect of each."
 
 
 def _why_no_ratio(study: Study) -> str:
@@ -540,4 +540,4 @@ def _unlike(study: Study) -> str:
         and any(setting.values[name] is None for setting in settings)
         and any(setting.values[name] is not None for setting in settings)
     ]
-    return f"Known for some runs only: {', '.join(partly)}." if partly else ""
+    return f"Not logged by every run: {', '.join(partly)}." if partly else ""

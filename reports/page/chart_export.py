@@ -75,7 +75,7 @@ CHARTS: Final = (
     NamedChart(
         "time_lost",
         "one run",
-        "wall time beyond all steps without extra time, by cause",
+        "wall time beyond the usual time of all steps, by cause",
         "a steady speed, and time lost to known causes",
     ),
     NamedChart(

@@ -24,6 +24,7 @@ from fairmfu.metrics.throughput.throughput import explain_missing_rate
 from fairmfu.metrics.throughput.time_breakdown import UNEXPLAINED
 from fairmfu.metrics.throughput.unlogged_work import DATA_LOADING
 
+from .claims_text import join_words
 from .run_narrative import (
     outcome_sentence,
     phase_label,
@@ -83,7 +84,6 @@ def _rate(row: MetricsRow) -> str:
         graver, _ = by_gravity(row["warnings"] or [])
         if low is not None and high is not None and not graver:
             told[-1] += f" (95 % interval {count(low)} to {count(high)})"
-        told[-1] += _spikes(row)
     elif samples is not None:
         told.append(f"{count(samples)} samples/s over all GPUs")
     if row["mfu"] is not None:
@@ -93,8 +93,10 @@ def _rate(row: MetricsRow) -> str:
     if seconds is not None:
         unit = "micro-step" if row["step_unit"] == "micro_step" else "step"
         told.append(f"{seconds_text(seconds)} a {unit}")
+    if row["tgs_end_to_end"] is not None and row["levels"]:
+        told.append(f"{count(row['tgs_end_to_end'])} end to end")
     if told:
-        return f"Rate: {', '.join(told)}."
+        return f"Rate: {', '.join(told)}.{_spikes(row)}"
     reason, lacks = explain_missing_rate(row)
     return f"Rate: unknown, because {reason}." if reason and not lacks else ""
 
@@ -111,12 +113,9 @@ def _spikes(row: MetricsRow) -> str:
     if slower is None or faster is None or tgs is None:
         return ""
     counts_them = abs(tgs - slower) < abs(tgs - faster)
-    own, other = (
-        ("with", f"{count(faster)} without")
-        if counts_them
-        else ("without", f"{count(slower)} with")
-    )
-    return f" {own} the slow windows of unknown cause ({other} them)"
+    if counts_them:
+        return f" It contains slow windows of unknown cause; without them it is {count(faster)}."
+    return f" It leaves out slow windows of unknown cause; with them it is {count(slower)}."
 
 
 def speed_line(row: MetricsRow) -> str:
@@ -143,7 +142,7 @@ def _end(levels: Sequence[SpeedLevel]) -> str:
     if len(levels) == 2 or not first or last is None:  # noqa: PLR2004 - one change says it
         return ""
     side = "below" if last < first else "above"
-    return f"; at the end {percent(abs(last / first - 1))} {side} the first"
+    return f"; at the end {percent(abs(last / first - 1))} {side} the speed of the start"
 
 
 def _cause(levels: Sequence[SpeedLevel]) -> str:
@@ -155,15 +154,17 @@ def _cause(levels: Sequence[SpeedLevel]) -> str:
     if found is None or found.phase is None:
         return ""
     before, after = found.before, found.after
-    times = f"{step_seconds(found.old_s)} to {step_seconds(found.new_s)} a step"
     is_rest = found.phase == REST
-    where = "outside of the timed phases" if is_rest else f"in {phase_label(found.phase)}"
-    others = f"; unchanged: {', '.join(map(phase_label, found.unchanged))}"
+    where = "time outside of the timed phases" if is_rest else f"time in {phase_label(found.phase)}"
+    way = "rose" if found.new_s > found.old_s else "fell"
+    same = join_words([phase_label(phase) for phase in found.unchanged])
+    rest = f" Unchanged: {same}." if same else ""
     follows = levels.index(after) == levels.index(before) + 1
-    place = f"at step {after['from_step']:,}" if follows else f"in steps {steps_of(after)}"
-    against = "" if follows else f" against steps {steps_of(before)}"
-    rest = others if found.unchanged else ""
-    return f" Most of the change {place}{against} is {where} ({times}){rest}."
+    against = "" if follows else f", against steps {steps_of(before)}"
+    return (
+        f" In steps {steps_of(after)}, the {where} {way} from {step_seconds(found.old_s)} "
+        f"to {step_seconds(found.new_s)} a step{against}.{rest}"
+    )
 
 
 def slow_down(row: MetricsRow) -> tuple[float, str] | None:
@@ -255,7 +256,7 @@ def _collectives(row: MetricsRow) -> str:
     if sum(shares.values()) < MIN_COMMUNICATION_SHARE:
         return ""
     told = [f"{percent(share)} in {words[phase]}" for phase, share in shares.items() if share]
-    return f"Communication: a step spends {' and '.join(told)}, with waiting for other ranks."
+    return f"Communication: a step spends {' and '.join(told)}, including waits for other ranks."
 
 
 def _phase_share(row: MetricsRow, phase: str) -> float:
@@ -309,7 +310,7 @@ def _lost(row: MetricsRow) -> str:
         f"{percent(cause['share'])} {cause['cause']} ({seconds_text(cause['seconds'])})"
         for cause in lost[:MAX_NAMED]
     )
-    return f"Time lost, of the wall time: {', '.join(told)}."
+    return f"Time beside steady steps, of the wall time: {', '.join(told)}."
 
 
 # -- ranks -----------------------------------------------------------------------------------

@@ -20,7 +20,7 @@ LEVEL_COLUMNS: Final[Columns] = {
     "change": ("change", str),
     "hours": ("GPU-hours lost", str),
     "events": ("logged there", str),
-    "ranked": ("TGS", str),
+    "ranked": ("in TGS", str),
 }
 SLOW_STEP_COLUMNS: Final[Columns] = {
     "steps": ("slowest steps", str),

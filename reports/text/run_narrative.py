@@ -39,7 +39,7 @@ def _last_step(row: MetricsRow) -> str:
     if last is None or (row["outcome"] == "completed" and not is_early):
         return ""
     if row["outcome"] == "completed":
-        return f" at step {last:,} of {whole:,} planned"
+        return f" at step {last:,}, before the planned {whole:,}"
     return f", last step {last:,}{f' of {whole:,}' if is_early else ''}"
 
 
@@ -77,7 +77,7 @@ OUTCOME_LABELS: Final = {
 BAD_OUTCOMES: Final = tuple(one for one in OUTCOMES if one not in ("completed", "incomplete"))
 """Outcomes that a first line names; `incomplete` may still run."""
 
-MAX_OUTCOME_TEXT: Final = 160
+MAX_OUTCOME_TEXT: Final = 320
 
 TOKEN_BASES: Final = {
     "packed": "packed tokens",
@@ -89,7 +89,7 @@ TOKEN_BASES: Final = {
 
 END_TO_END: Final = {
     "stamp and first line": (
-        "from the start of training (first step by its logged time, later steps by time stamps)"
+        "from the start of training (the first step: its logged duration; later ones: time stamps)"
     ),
     "runtime": "over the logged run time",
     "printed samples/s": "from the samples/s of the last line, start-up included",
@@ -101,7 +101,7 @@ def end_to_end_words(row: MetricsRow) -> str:
     basis = row["end_to_end_basis"] or ""
     kind, from_start, _ = basis.partition(" from start")
     since = "the start of training" if from_start else "the first step line"
-    return END_TO_END.get(basis, f"from {since}, time from {EVIDENCE_LABELS.get(kind, kind)}")
+    return END_TO_END.get(basis, f"from {since}, timed by {EVIDENCE_LABELS.get(kind, kind)}")
 
 
 def confidence_text(row: MetricsRow) -> str:
@@ -124,7 +124,7 @@ def goodput_words(row: MetricsRow) -> str:
     if row["lost_to_restarts_s"]:
         lost = f"; {seconds_text(row['lost_to_restarts_s'])} lost to restarts"
     share = "" if row["goodput_share"] is None else f"{percent(row['goodput_share'])} of steady; "
-    return f"{share}useful tokens / total wall time{chain}{lost}"
+    return f"{share}useful tokens / the whole wall time{chain}{lost}"
 
 
 def time_spent(row: MetricsRow) -> list[TimeLost]:
@@ -138,7 +138,7 @@ def time_spent(row: MetricsRow) -> list[TimeLost]:
     share = 1 - sum(each["share"] for each in lost)
     seconds = share * row["wall_s"]
     steady: TimeLost = {
-        "cause": "all steps without extra time",
+        "cause": "all steps at their usual time",
         "windows": None,
         "seconds": seconds,
         "share": share,
@@ -162,6 +162,7 @@ def time_rows(row: MetricsRow) -> list[dict[str, str]]:
 PHASE_LABELS: Final = {"forward_backward": "forward and backward"}
 """Phases whose name is not their word."""
 
+BESIDE: Final = {"step": "", "wall": ", over all steps"}
 SHARE_SCOPES: Final = {"step": "", "wall": " of wall time"}
 
 
@@ -181,7 +182,7 @@ def phase_rows(row: MetricsRow) -> list[dict[str, str]]:
     """Return the phases of a step as texts."""
     return [
         {
-            "phase": phase_label(each["phase"]),
+            "phase": f"{phase_label(each['phase'])}{BESIDE[each['share_of']]}",
             "seconds": UNKNOWN if each["seconds"] is None else step_seconds(each["seconds"]),
             "share": UNKNOWN
             if each["share"] is None

@@ -194,7 +194,7 @@ def show_comparison(
         blocks += [wrapped(f"- {printable(note)}") for note in notes]
         if differs := group[0]["differs"]:
             listed = printable(join_values(differs))
-            blocks.append(wrapped(f"- Differences, in the order of the runs above: {listed}."))
+            blocks.append(wrapped(f"- Differences, a value per run in the order above: {listed}."))
     return "\n".join(blocks).strip("\n")
 
 
@@ -483,7 +483,7 @@ def _tgs_lines(row: MetricsRow) -> list[str]:
     useful = [] if goodput is None else [f"       {goodput:,.1f} goodput, {goodput_words(row)}"]
     return [
         f"TGS    {row['tgs']:,.1f} tokens/s/GPU  steady, {windows}, "
-        f"time from {EVIDENCE_LABELS[not_null(row['time_basis'])]}; "
+        f"timed by {EVIDENCE_LABELS[not_null(row['time_basis'])]}; "
         f"{TOKEN_BASES[not_null(row['token_basis'])]}",
         f"       {_interval(row)}",
         f"       not in TGS: {_left_out(row)}",
@@ -497,7 +497,7 @@ def _tgs_lines(row: MetricsRow) -> list[str]:
 
 def _hfu(row: MetricsRow) -> str:
     bounds = dict.fromkeys(percent(not_null(row[end])) for end in ("hfu_low", "hfu_high"))
-    differ = " (range: implementations differ in what they run twice)" if len(bounds) > 1 else ""
+    differ = " (range: implementations differ in what they recompute)" if len(bounds) > 1 else ""
     return f"HFU    {' to '.join(bounds)}{differ}, recompute {row['recompute']}"
 
 
@@ -553,9 +553,9 @@ def _left_out(row: MetricsRow) -> str:
     causes, share = join_values(row["excluded_causes"] or ["nothing"]), row["excluded_share"]
     if share is None:
         # lines are stamped at the end of a step: only the wall time can be split
-        told = "duration: see the wall time below" if time_spent(row) else LENGTH_UNKNOWN
+        told = "duration: see the wall time above" if time_spent(row) else LENGTH_UNKNOWN
         return f"{causes} ({told})"
-    return f"{percent(share)} of the time that step lines cover ({causes})"
+    return f"{percent(share)} of the logged time, in whole windows ({causes})"
 
 
 TIME_COLUMNS: Final[Columns] = {
@@ -572,8 +572,8 @@ def _time(row: MetricsRow) -> str:
     if not rows:
         return ""
     head = (
-        f"Wall time {seconds_text(not_null(row['wall_s']))}: all steps without extra time, "
-        "and the extra time of each cause"
+        f"Wall time {seconds_text(not_null(row['wall_s']))}: all steps at their usual time, "
+        "and the time lost to each cause"
     )
     return f"{head}\n" + render_frame(pl.DataFrame(rows), "table", TIME_COLUMNS)
 
@@ -645,7 +645,7 @@ def _samples_claim(row: MetricsRow) -> list[str]:
 
 
 FORMULA_LETTERS: Final = {
-    "r": "3, or 4 with activation checkpointing",
+    "r": "3 (4 with activation checkpointing)",
     "T": "sequence length",
     "L": "layers",
     "d": "hidden size",
@@ -672,7 +672,7 @@ def _legend(formula: str) -> str:
     for word in re.findall(r"\b\d*([A-Za-z_]+)\b", formula):
         is_product = len(word) <= MAX_JOINED_LETTERS and set(word) <= set(FORMULA_LETTERS)
         letters |= {word} | (set(word) if is_product else set())
-    known = [f"{letter} {of}" for letter, of in FORMULA_LETTERS.items() if letter in letters]
+    known = [f"{letter} = {of}" for letter, of in FORMULA_LETTERS.items() if letter in letters]
     return f"  {', '.join(known)}\n" if known else ""
 
 
@@ -691,7 +691,11 @@ def _audit(row: MetricsRow, audit: Audit) -> str:
         told += (
             f", with a sequence length per line: {_lengths(audit)}" if audit.solved_lengths else ""
         )
-        told += f"; confirms {', '.join(audit.proven) or 'no fact, other values fit too'}"
+        told += (
+            f"; this confirms {', '.join(audit.proven)}"
+            if audit.proven
+            else "; this confirms no fact, as other values fit too"
+        )
         told += f"; fits {fits}" if (fits := audit.fitting_text) else ""
     else:
         told = f"not reproduced: only {audit.reproduced_lines:,} of {lines:,} lines"

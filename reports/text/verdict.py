@@ -373,7 +373,7 @@ class _Speaker:
         shown = max(found.smallest_difference or 0.0 for _, found in tied)
         return (
             f"{whole} {self.style.strong('are not measurably different')}: {_small(apart)} apart, "
-            f"within the noise, where only {_small(shown)} or more would show"
+            f"and only {_small(shown)} or more would be visible between them"
             + (self._logs_said() if len(self.sides) == 2 else "")  # noqa: PLR2004 - a pair
         )
 
@@ -497,10 +497,10 @@ class _Speaker:
         rows = [row for row in self.group if row["setup"] == setup]
         names = join_words(_some([self.style.name(row) for row in rows]))
         starts = max(side.repeats for side in self.sides if side.rows[0]["setup"] == setup)
-        resumed = "; runs that resume an earlier one do not count" if len(rows) > starts else ""
+        resumed = ", because some resume an earlier one" if len(rows) > starts else ""
         return (
             f"{names} have the same setup. Run-to-run noise is unknown: it needs {MIN_REPEATS} "
-            f"independent launches, and there are {starts}{resumed}."
+            f"independent launches, and these are {starts}{resumed}."
         )
 
     def _may_repeat(self, once: Sequence[ComparisonSide]) -> str:
@@ -629,11 +629,8 @@ class _Speaker:
         if len({row["framework"] for row in self.group}) > 1:
             usual += [f"{COLUMN_LABELS['framework_version']}:", f"{COLUMN_LABELS['time_basis']}:"]
         found = [words for words in self.group[0]["differs"] if not words.startswith(tuple(usual))]
-        return (
-            self.style.plain(f"Differences, in the order of the runs above: {'; '.join(found)}.")
-            if found
-            else ""
-        )
+        told = f"Differences, a value per run in the order above: {'; '.join(found)}."
+        return self.style.plain(told) if found else ""
 
     def nearest(self) -> str:
         """Return a note on the nearest group of the same model, and its differences."""

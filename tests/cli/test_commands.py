@@ -162,8 +162,8 @@ def test_explain_as_json_has_operators_and_facts(store: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("torchtitan", " % of the time that step lines cover (start-up; warm-up)"),
-        ("deepspeed", "start-up (duration: see the wall time below)"),
+        ("torchtitan", " % of the logged time, in whole windows (start-up; warm-up)"),
+        ("deepspeed", "start-up (duration: see the wall time above)"),
     ],
 )
 def test_explain_says_what_is_left_out_of_steady(store: Path, name: str, words: str) -> None:

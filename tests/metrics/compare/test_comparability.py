@@ -409,7 +409,7 @@ def test_what_only_some_runs_say_stands_last() -> None:
     found = rank_runs(metrics({"torch": "2.8", "gpus": 64}, {}, {"torch": "2.8"}))
     differs = found["differs"][0].to_list()
     assert differs[0].startswith("GPUs: ")
-    assert differs[-1].startswith("known for some runs only: ")
+    assert differs[-1].startswith("not logged by every run: ")
     assert "PyTorch" in differs[-1]
 
 

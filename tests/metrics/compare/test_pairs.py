@@ -176,9 +176,9 @@ def test_what_has_to_be_the_same(
     [
         ({"recompute": "none"}, "recompute: full / none"),
         ({"framework_version": "0.15.1"}, "version: 0.16.9 / 0.15.1"),
-        ({"torch": "2.9.0"}, "known for some runs only: PyTorch"),
+        ({"torch": "2.9.0"}, "not logged by every run: PyTorch"),
         ({"zero_stage": 2}, "ZeRO stage: 3 / 2"),
-        ({"compile": True}, "known for some runs only: compile"),
+        ({"compile": True}, "not logged by every run: compile"),
     ],
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
 )
@@ -198,7 +198,7 @@ def test_another_batch_or_count_of_gpus_is_named(run: Run) -> None:
     assert found.verdict == LIKE
     assert found.context == (
         "gradient accumulation: 1 / 4",
-        "known for some runs only: tensor parallel",
+        "not logged by every run: tensor parallel",
     )
 
 

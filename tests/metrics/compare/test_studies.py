@@ -58,7 +58,7 @@ def test_one_knob_is_an_effect_also_across_groups() -> None:
     ratio = study.effects[1].ratio
     assert ratio is not None
     assert ratio.ratio == pytest.approx(1.05)
-    assert study_sentence(study) == "precision bf16 -> fp8: 1.050x (1.047 to 1.053) as fast."
+    assert study_sentence(study) == ("precision bf16 -> fp8 runs 1.050x (1.047 to 1.053) as fast.")
 
 
 def test_a_ladder_names_the_effect_of_each_step() -> None:
@@ -79,9 +79,7 @@ def test_a_ladder_names_the_effect_of_each_step() -> None:
 def test_two_facts_at_once_are_confounded_by_name() -> None:
     (study,) = studies_of(rate(5000), rate(6600) | {"compile": "true", "precision": "fp8"})
     assert len(study.confounded) == 1
-    assert "Confounded, because no run separates them: precision and compile." in study_sentence(
-        study
-    )
+    assert "Confounded: precision and compile change together, so no run" in study_sentence(study)
 
 
 @settings(max_examples=60, deadline=None)
@@ -224,7 +222,7 @@ def test_an_unstated_accelerator_does_not_hide_a_ratio() -> None:
     unknown = {"device": None, "peak_flops": None, "missing": ["accelerator"]}
     (study,) = studies_of(rate(6000) | unknown, rate(6600) | unknown | {"compile": "true"})
     assert study.effects[1].ratio is not None
-    assert study_sentence(study).endswith("It assumes equal accelerator, which no log states.")
+    assert study_sentence(study).endswith("This assumes equal accelerator, which no log states.")
 
 
 def test_a_doubted_rate_is_no_effect() -> None:
@@ -270,7 +268,7 @@ def test_the_baseline_has_the_smallest_numbers_of_its_own() -> None:
 def test_an_unknown_quantized_precision_is_named_as_such() -> None:
     quantized = {"precision": None, "quantization": "Swapped to Float8Linear layers"}
     (study,) = studies_of(rate(6000), rate(6900) | quantized)
-    assert study_sentence(study).startswith("precision bf16 -> below 16 bits: 1.150x (")
+    assert study_sentence(study).startswith("precision bf16 -> below 16 bits runs 1.150x (")
 
 
 def test_runs_of_unknown_settings_are_no_repeats() -> None:

@@ -155,7 +155,9 @@ def test_each_level_of_speed_has_its_phases(tmp_path: Path) -> None:
     assert times[1]["data"] == pytest.approx(80)
     for phase, milliseconds in {"forward": 100, "backward": 300, "rest": 30}.items():
         assert [of[phase] for of in times] == pytest.approx([milliseconds] * 2, abs=1)
-    assert "Most of the change at step 31 is in data (5 ms to 80 ms a step)" in diagnosis(row)[1]
+    assert (
+        "In steps 31 to 60, the time in data rose from 5 ms to 80 ms a step." in diagnosis(row)[1]
+    )
 
 
 def constant(n: int = 20, **others: float) -> list[dict[str, float]]:

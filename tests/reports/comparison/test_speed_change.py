@@ -172,7 +172,7 @@ def test_folders_of_repeats_are_compared_with_the_noise_between_runs(desk: Desk)
         ("base", "head", "2%", 3, "with 4 runs is at least "),
         ("base", "head", "8%", 0, "with 4 runs is at most "),
         ("head", "base", "2%", 0, "with 4 runs is at least "),
-        ("base", "same", "1%", 6, "They are not told apart: only "),
+        ("base", "same", "1%", 6, "No clear difference: only "),
         ("base", "few", "2%", 6, "has 2 of the 3 repeats that it needs. Fix: "),
     ):
         found = desk.run("compare", places[base], places[head], "--fail-below", share)

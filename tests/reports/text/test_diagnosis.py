@@ -57,7 +57,7 @@ def test_each_change_has_its_step_size_and_rates() -> None:
     ]
     assert diagnosis(row(levels=levels))[1:] == [
         "Speed: fell by 31.8 % at step 586 after evaluation (219,814 to 149,934 tokens/s/GPU), "
-        "rose by 12.6 % at step 609 (to 168,830); at the end 23.2 % below the first. "
+        "rose by 12.6 % at step 609 (to 168,830); at the end 23.2 % below the speed of the start. "
         "All slower steps together cost 0.17 GPU-hours."
     ]
 
@@ -81,11 +81,11 @@ def test_the_phase_that_changed_is_named_with_those_that_did_not() -> None:
         level(51, 99, 130.0, phases=after, seconds_per_step=0.77, change=-0.35),
     ]
     assert diagnosis(row(levels=levels))[1].endswith(
-        " Most of the change at step 51 is in data (1 ms to 270 ms a step); unchanged: forward, "
-        "backward, rest."
+        " In steps 51 to 99, the time in data rose from 1 ms to 270 ms a step. Unchanged: forward, "
+        "backward and rest."
     )
     levels[1]["phases"] = phases(data=0.001, forward=0.1, backward=0.301, rest=0.37)
-    assert " is outside of the timed phases (100 ms to 370 ms a step)" in str(
+    assert "the time outside of the timed phases rose from 100 ms to 370 ms a step" in str(
         diagnosis(row(levels=levels))
     )
 
@@ -98,8 +98,8 @@ def test_the_cause_is_of_the_speed_that_cost_most() -> None:
         level(61, 200, 170.0, phases=phases(data=0.1, forward=0.5), seconds_per_step=0.6),
     ]
     assert diagnosis(row(levels=levels))[1].endswith(
-        " Most of the change in steps 61 to 200 against steps 1 to 50 is in forward (400 ms to "
-        "500 ms a step); unchanged: data."
+        " In steps 61 to 200, the time in forward rose from 400 ms to 500 ms a step, against steps "
+        "1 to 50. Unchanged: data."
     )
 
 
@@ -112,13 +112,13 @@ def test_a_cause_is_not_named_from_the_rest_alone_or_other_phases() -> None:
             level(1, 50, 200.0, phases=before),
             level(51, 99, 130.0, phases=after, seconds_per_step=0.77, change=-0.35),
         ]
-        assert "Most of the change" not in diagnosis(row(levels=levels))[1]
+        assert "time in" not in diagnosis(row(levels=levels))[1]
 
 
 def test_many_changes_are_counted() -> None:
     levels = [level(10 * n, 10 * n + 9, 100.0 + n, change=0.01) for n in range(1, 7)]
     assert diagnosis(row(levels=levels))[1].endswith(
-        "(to 104), and 2 more changes; at the end 5.0 % above the first."
+        "(to 104), and 2 more changes; at the end 5.0 % above the speed of the start."
     )
 
 
@@ -156,8 +156,10 @@ def test_the_largest_losses_are_named_and_small_ones_are_not() -> None:
         for cause, seconds in (("evaluation", 149.0), ("start-up", 90.0), ("checkpoint", 19.0))
     ]
     assert diagnosis(row(time_lost=lost))[1:] == [
-        "Time lost, of the wall time: 14.9 % evaluation (2.5 min), 9.0 % start-up (1.5 min).",
-        "Next: Evaluate less often, or on fewer samples: evaluation took 14.9 % of the wall time.",
+        "Time beside steady steps, of the wall time: 14.9 % evaluation (2.5 min), 9.0 % start-up "
+        "(1.5 min).",
+        "Next: Evaluate less often, faster, or on fewer samples: evaluation took 14.9 % of the "
+        "wall time.",
     ]
 
 
@@ -200,8 +202,8 @@ def test_the_largest_loss_of_time_comes_first() -> None:
     waits = row(time_lost=lost, phases=of_step(collectives=0.571, pipeline=0.189, rest=0.24))
     assert diagnosis(waits)[1:3] == [
         "Communication: a step spends 57.1 % in collectives and 18.9 % in sends and receives "
-        "between pipeline stages, with waiting for other ranks.",
-        "Time lost, of the wall time: 11.1 % start-up (30.9 s).",
+        "between pipeline stages, including waits for other ranks.",
+        "Time beside steady steps, of the wall time: 11.1 % start-up (30.9 s).",
     ]
 
 

@@ -64,10 +64,10 @@ def test_an_interval_says_what_it_comes_from_or_why_there_is_none() -> None:
 @pytest.mark.parametrize(
     ("basis", "words"),
     [
-        ("stamp from start", "from the start of training, time from time stamps"),
+        ("stamp from start", "from the start of training, timed by time stamps"),
         ("runtime", "over the logged run time"),
-        ("elapsed", "from the first step line, time from the logged step time"),
-        ("elapsed from start", "from the start of training, time from the logged step time"),
+        ("elapsed", "from the first step line, timed by the logged step time"),
+        ("elapsed from start", "from the start of training, timed by the logged step time"),
     ],
 )
 def test_end_to_end_says_what_it_covers(basis: str, words: str) -> None:
@@ -77,7 +77,7 @@ def test_end_to_end_says_what_it_covers(basis: str, words: str) -> None:
 def test_goodput_of_a_chain_names_its_launches_and_what_was_lost() -> None:
     told = row(goodput=70.0, goodput_share=0.7, goodput_launches=3, lost_to_restarts_s=5400.0)
     assert goodput_words(told) == (
-        "70.0 % of steady; useful tokens / total wall time over 3 launches up to this one; "
+        "70.0 % of steady; useful tokens / the whole wall time over 3 launches up to this one; "
         "1.5 h lost to restarts"
     )
 
@@ -89,7 +89,7 @@ def test_time_rows_are_all_of_the_wall_time() -> None:
     ]
     found = time_rows(row(wall_s=200.0, time_lost=lost))
     assert [(r["cause"], r["windows"], r["time"], r["share"]) for r in found] == [
-        ("all steps without extra time", "", "2.7 min", "80.0 %"),
+        ("all steps at their usual time", "", "2.7 min", "80.0 %"),
         ("start-up", "1", "30 s", "15.0 %"),
         ("evaluation", "2", "10 s", "5.0 %"),
     ]
@@ -118,7 +118,7 @@ def test_phases_are_rows_of_text() -> None:
         ("data", "1.25 ms", "1.0 %"),
         ("forward and backward", "12.54 s", "120.0 %"),
         ("rest", "unknown", "unknown"),
-        ("evaluation", "500 ms", "5.0 % of wall time"),
+        ("evaluation, over all steps", "500 ms", "5.0 % of wall time"),
     ]
     assert rows[0]["windows"] == "1,200"
     assert phase_rows(row(phases=None)) == []

@@ -132,7 +132,7 @@ def test_a_difference_inside_the_noise_is_called_that(shelf: Shelf) -> None:
     assert "are not measurably different: " in said
     apart, shown = numbers(
         said,
-        r"([\d.]+) % apart, within the noise, where only ([\d.]+) % or more would",
+        r"([\d.]+) % apart, and only ([\d.]+) % or more would",
     )
     assert apart < shown
     assert "as fast per GPU" not in said
@@ -215,7 +215,7 @@ def test_two_repeats_are_too_few(shelf: Shelf) -> None:
     text = shelf.compare()
     assert "torchtitan-0 is 1.01" in text.splitlines()[0]
     assert "torchtitan-0 and torchtitan-1 have the same setup. Run-to-run noise" in text
-    assert "it needs 3 independent launches, and there are 2" in text
+    assert "it needs 3 independent launches, and these are 2" in text
 
 
 def test_repeats_that_do_not_say_their_version_are_named(shelf: Shelf) -> None:
@@ -265,7 +265,7 @@ def test_runs_that_are_not_alike_have_no_winner(shelf: Shelf) -> None:
     shelf.put("long", "torchtitan", 2.56, seq_len=16_384)
     shelf.put("short", "torchtitan", 1.28, seed=2)
     effect, said, *_ = shelf.compare("long", "short").splitlines()
-    assert "sequence length 16,384 -> 8,192: " in effect
+    assert "sequence length 16,384 -> 8,192 makes " in effect
     assert said.startswith(
         "long and short train the same model, but are not ranked: different sequence length "
         "(16,384 / 8,192); FLOPs per token (5.7914e+10 / 5.1471e+10). No winner is claimed."
@@ -283,7 +283,7 @@ def test_a_fact_that_became_unknown_leaves_the_ratio_of_the_rates(shelf: Shelf) 
     shelf.put("bad", "torchtitan", 1.28 / 0.9, seed=2)
     fairmfu("set", "bad", "document_mask=true", "--store", shelf.store)
     effect, said, *_ = shelf.compare("good", "bad").splitlines()
-    assert "attention causal -> causal, stops at document borders: 0.900x" in effect
+    assert "attention causal -> causal, stops at document borders runs 0.900x" in effect
     assert "are not comparable, so no winner is claimed: bad: unknown" in said
     (ratio, low, high) = numbers(said, r"bad has ([\d.]+)x \(([\d.]+) to ([\d.]+)\) the rate\.")
     assert low < ratio < high
