@@ -355,7 +355,7 @@ def _logged(bridges: Sequence[Bridge]) -> list[str]:
         return []
     bridge = bridges[0]
     name, form, _ = FIGURES[bridge.figure]
-    told = f"Logged {name}: {form(bridge.logged)}, ours {form(bridge.ours)}"
+    told = f"Logged {name}: {form(bridge.logged)} (median), ours {form(bridge.ours)}"
     if not bridge.explained:
         return [f"{told}; the gap is not explained."]
     largest = max(bridge.factors, key=lambda one: abs(math.log(one.factor)), default=None)
