@@ -110,7 +110,8 @@ def _lines(store: Store) -> Iterator[Finding]:
 def _read_before(store: Store) -> Iterator[Finding]:
     """Check that today's readers would read all sources in the same way."""
     if before := [source.path for source in store.outdated_sources().values()]:
-        of = f"{before[0]}" + (f" and {len(before) - 1:,} more logs" if before[1:] else "")
+        more = len(before) - 1
+        of = before[0] + (f" and {more:,} more {'log' if more == 1 else 'logs'}" if more else "")
         what = f"{of}: read by an earlier fairmfu that parsed differently: figures may be wrong"
         yield Finding(is_harmful=False, what=what, remedy="Read again with: fairmfu ingest --again")
 

@@ -42,7 +42,8 @@ class Config:
                 source=self.source, keys=" or ".join(repr(key) for key in keys)
             )
         if value < 1:
-            raise messages.SHAPE_KEY_TOO_SMALL(source=self.source, key=keys[0], value=value)
+            key = next(key for key in keys if self.values.get(key) is not None)
+            raise messages.SHAPE_KEY_TOO_SMALL(source=self.source, key=key, value=value)
         return check_dimension(self.source, keys[0], value)
 
     def optional(self, *keys: str) -> int | None:

@@ -112,6 +112,17 @@ def test_a_break_at_a_blank_gets_its_blank_back() -> None:
     assert (piece.continues, piece.text) == (True, b" memory" + rest)
 
 
+def test_a_line_with_values_goes_on_if_it_has_more_with_the_blank_of_the_break() -> None:
+    """A date and a time are a clock only with a blank between them."""
+    date, rest = b"[titan] 2026-01-02", b"03:04:05,000 - root - INFO - Training starts at step 1"
+    lines = WrappedLines(len(date), len(date) + 8, at_blanks=True)
+    lines(date)
+    assert lines(rest).continues
+    lines = WrappedLines(len(date), len(date), at_blanks=False)
+    lines(date)
+    assert not lines(rest).continues
+
+
 def test_a_word_that_was_broken_at_its_hyphen_gets_none() -> None:
     head = b"x" * 50 + b" micro-"
     lines = WrappedLines(len(head), len(head) + 4, at_blanks=True)

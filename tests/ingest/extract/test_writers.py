@@ -244,6 +244,15 @@ def test_runs_one_behind_the_other_at_another_speed_give_no_rate_between_them(
     assert found["tgs"].to_list() == pytest.approx([8192 / 1.6, 8192 / speed], rel=0.01)
 
 
+def test_runs_one_behind_the_other_share_every_line_before_their_steps(tmp_path: Path) -> None:
+    """The first line alone says how long a sequence is."""
+    lines = [text for _, text in titan(1.6) if "sequence length" in text]
+    lines += quoted(1.6, range(10, 210, 10), 0, 40.0)
+    lines += quoted(2.6, range(210, 410, 10), 2720 - 210 * 2.6, 40.0)
+    found = metrics_of("\n".join(lines) + "\n", tmp_path)
+    assert found["seq_len"].to_list() == [8192, 8192]
+
+
 @pytest.mark.parametrize(("speed", "pause"), [(1.6, 2400), (2.6, 0), (1.62, 600)])
 def test_a_pause_or_another_speed_alone_parts_no_run(
     speed: float, pause: float, tmp_path: Path

@@ -187,6 +187,16 @@ def test_a_file_with_another_logs_name_gives_nothing(logs: Path) -> None:
     assert stated(logs / "b.log") == {}
 
 
+@pytest.mark.parametrize("other", ["a1.log", "a12.log", "ab.log", "ab-1.log"])
+def test_a_file_is_not_of_a_log_whose_name_goes_on_with_a_letter_or_digit(
+    other: str, logs: Path
+) -> None:
+    for name in ("a.log", other):
+        (logs / name).touch()
+    (logs / "a.yaml").write_text(LLAMA_FACTORY)
+    assert stated(logs / other) == {}
+
+
 def test_a_file_with_the_logs_name_holds_before_others(logs: Path) -> None:
     for name in ("a.log", "a_1.log", "a10.log"):
         (logs / name).touch()

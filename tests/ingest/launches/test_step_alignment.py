@@ -69,6 +69,14 @@ def test_a_resumed_run_counts_on_where_the_engine_does(parse: Parse) -> None:
     assert steps(parse, lines) == [510, 510, 515, 520, 520]
 
 
+def test_steps_of_any_size_are_found(parse: Parse) -> None:
+    """Their product with the counts of a step needs more than 64 bits."""
+    start = 2**60
+    engine = [f"S{start + step}" for step in (10, 20)]
+    lines = log(accumulates(16), engine[0], "T0/160", engine[1], "T0/320", "T0/480")
+    assert steps(parse, lines) == [start + step for step in (10, 10, 20, 20, 30)]
+
+
 def test_a_counter_that_starts_anew_with_the_epoch_stays_in_one_launch(parse: Parse) -> None:
     lines = log(accumulates(1), "S10", "T0/10", "S20", "T0/20", "S30", "T1/5", "S40", "T1/15")
     assert steps(parse, lines) == [10, 10, 20, 20, 30, 30, 40, 40]

@@ -15,6 +15,7 @@ from fairmfu.ingest.core.errors import UnknownFormatError
 from fairmfu.ingest.core.schema import READING_CHANGES, ReadingChange
 from fairmfu.ingest.detect.format_lookup import load_format_catalog
 from fairmfu.ingest.extract import log_tables
+from fairmfu.ingest.extract.log_tables import read_log_tables
 from fairmfu.ingest.facts.facts import facts_from_flags
 from fairmfu.ingest.pipeline.ingest_run import Outcome
 from fairmfu.ingest.store import catalogue
@@ -88,6 +89,19 @@ def test_it_is_read_anew_once_and_keeps_what_was_given(
         store.compact()
         store.rebuild()
         assert all(store.tables()[name].equals(frame) for name, frame in tables.items())
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_every_log_that_is_to_be_read_again_is_counted(
+    count: int, logs: Path, store: Store, titan: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paths = [write(logs / f"{steps}.log", titan(steps)) for steps in range(3, 3 + count)]
+    with monkeypatch.context() as earlier:
+        earlier.setattr(log_tables, "READING_CHANGES", ())
+        store.add([read_log_tables(path) for path in paths])
+    (finding,) = [one for one in examine_store(store) if "earlier fairmfu" in one.what]
+    others = {1: "", 2: " and 1 more log", 3: " and 2 more logs"}[count]
+    assert finding.what.startswith(f"{paths[0]}{others}: read by an earlier fairmfu")
 
 
 def test_facts_beside_it_are_read_anew_too(before: Path, store: Store, ingest: Ingest) -> None:

@@ -23,7 +23,7 @@ from fairmfu.ingest.pipeline import ingest_run
 from fairmfu.ingest.pipeline.messages import KNOWN_COPY, OTHER_RUN
 from fairmfu.ingest.store import catalogue, changeset, lock, parquet_parts
 from fairmfu.ingest.store import store as store_module
-from fairmfu.ingest.store.store import Store
+from fairmfu.ingest.store.store import KnownFolders, Store
 from fairmfu.metrics.throughput.resolved_facts import resolve_facts
 from tests.support.error_kinds import of_kind
 from tests.support.prepared import emptied, prepare
@@ -336,6 +336,23 @@ def test_writers_of_logs_that_begin_alike_do_not_meet(
         assert (remark.kind, remark.known_as) == ("known", remark.path)
     store.rebuild()
     assert store.table("runs").height == 2
+
+
+def test_a_folder_with_content_of_another_path_is_not_remembered(
+    log: Path, store: Store, titan: Callable[..., str]
+) -> None:
+    """Another process stored the same content meanwhile."""
+    folders = {name: log.parent / name for name in ("own", "copies")}
+    for name, steps in (("own", 3), ("copies", 5)):
+        folders[name].mkdir()
+        (folders[name] / "a.log").write_text(titan(steps))
+    shutil.copy(folders["copies"] / "a.log", log)
+    store.add([read_log_tables(log)])
+    listed = {str(folder): "signature" for folder in folders.values()}
+    read = [read_log_tables(folder / "a.log") for folder in folders.values()]
+    (remark,) = store.add(read, folders=KnownFolders(listed, store.folders().state))
+    assert remark.kind == "known"
+    assert list(store.folders().listed) == [str(folders["own"])]
 
 
 def test_ids_that_cannot_be_told_apart_name_both_files(

@@ -126,6 +126,21 @@ def test_a_log_that_shows_nothing_else_is_looked_at_once(
     read_log_tables(path)
 
 
+@each_log
+def test_a_beginning_is_long_enough_where_no_line_looks_like_anothers(
+    made: Lines, tmp_path: Path
+) -> None:
+    def last(lines: list[bytes]) -> int:
+        path = written(tmp_path / "run.log", lines)
+        with Source(path) as source:
+            return detect_from_beginning(path, source.peek()).last
+
+    lines = made(tmp_path)
+    first = last(lines)
+    assert sum(len(line) + 1 for line in lines[:first]) < 2 * BEGINNING
+    assert last([*lines[:3], b"epoch: 3 of the script", *lines[3:]]) > first + 1
+
+
 @pytest.mark.parametrize("shown", BUILT_IN_FORMATS, ids=lambda form: form.name)
 @each_log
 def test_a_line_of_any_format_counts_wherever_it_stands(

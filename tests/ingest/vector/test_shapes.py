@@ -315,6 +315,17 @@ def test_a_format_may_refuse_the_number_0() -> None:
         assert [raw for raw, _ in taken(shape, lines)] == lines[1:]
 
 
+@pytest.mark.parametrize("odd", ["ä".encode(), b"\xe4", b"\0"])
+def test_a_line_with_other_than_plain_characters_has_no_shape(odd: bytes) -> None:
+    """Its text is cleaned first, and then is other bytes than the line."""
+
+    def cleaned(raw: bytes) -> LineReading:
+        return read(raw.replace(odd, b""))
+
+    assert shape_of(EXAMPLE, cleaned) is not None
+    assert shape_of(EXAMPLE.replace(b"says", odd + b"says"), cleaned) is None
+
+
 @pytest.mark.parametrize("column", ["step", "loss", "rate"])
 def test_a_number_may_mean_something_else_where_it_is_0(column: str) -> None:
     """A count of 0.0 tokens is none, step 0 another event: that is not left to random lines."""

@@ -489,6 +489,8 @@ def test_the_flops_profilers_figures_follow_from_its_own(tmp_path: Path) -> None
     path.write_text(PROFILE)
     audit = audits(path)[0]
     assert audit.lines_by_column == {FLOPS_FIGURE: (4, 4), SAMPLES_FIGURE: (1, 1)}
+    path.write_text(PROFILE.replace("12.84 ms", "12840.00 us"))
+    assert audits(path)[0].lines_by_column == audit.lines_by_column
     path.write_text(PROFILE.replace("50.25 GFLOPS", "50.55 GFLOPS").replace("93.49", "46.75"))
     assert audits(path)[0].lines_by_column == {FLOPS_FIGURE: (4, 3), SAMPLES_FIGURE: (1, 0)}
     path.write_text(PROFILE.replace("64.16 ms", "-64.16 ms"))  # timers of some accelerators fail

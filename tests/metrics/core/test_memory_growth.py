@@ -110,6 +110,14 @@ def test_more_tokens_explain_more_memory() -> None:
     assert memory_changes(windows(10 + steps_ / 400, tokens=steps_)) == []
 
 
+def test_a_single_longer_step_explains_a_peak_that_stays() -> None:
+    """Most logs print the largest peak since the start."""
+    gib = np.where(np.arange(60) < 30, 20.0, 30.0)
+    tokens = np.where(np.arange(60) == 30, 8192.0, 4096.0)
+    assert memory_changes(windows(gib, tokens=tokens)) == []
+    assert memory_changes(windows(gib))
+
+
 def test_a_constant_peak_is_no_change_and_few_windows_are_not_judged() -> None:
     assert memory_changes(windows(np.full(100, 23.0))) == []
     assert memory_changes(windows(np.full(7, 23.0))) is None

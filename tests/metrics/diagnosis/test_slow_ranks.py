@@ -214,6 +214,13 @@ def test_a_step_that_is_long_on_all_ranks_names_none(planted: dict[str, Any]) ->
     assert len(found.ranks) == 16
 
 
+def test_a_long_step_is_found_without_any_tokens() -> None:
+    steps, runs, windows = Job(all_slower={50: 1.0}).tables()
+    unknown = steps.with_columns(rank_tokens=pl.lit(None, pl.Float64))
+    (found,) = judge_ranks(unknown, runs, windows)["r"].late
+    assert (found.kind, found.steps) == ("compute", (50,))
+
+
 def test_a_checkpoint_or_warm_up_is_no_slow_step() -> None:
     steps, runs, windows = Job(all_slower={2: 3.0, 50: 1.0}).tables()
     known = windows.with_columns(disturbed=pl.col("step") == 50, warming=pl.col("step") < 5)

@@ -495,6 +495,21 @@ def test_a_class_of_another_type_with_equal_layers_is_fine() -> None:
     assert from_hugging_face({**llama, "architectures": ["UnheardOfForCausalLM"]}).layer_count
 
 
+def test_a_jamba_of_two_experts_has_a_router_and_both() -> None:
+    config = written_out(json.loads((COUNTED / "type_configs.json").read_text())["jamba"])
+    params = [
+        from_hugging_face({**config, "num_experts": count}).params_total for count in (1, 2, 3)
+    ]
+    assert params[0] < params[1] < params[2]
+
+
+@pytest.mark.parametrize("key", ["intermediate_size", "block_ff_dim"])
+def test_a_size_that_is_none_is_named_by_its_own_key(key: str) -> None:
+    config = Config({key: 0}, "config.json")
+    with pytest.raises(ShapeError, check=of_kind("shape-key-too-small", f"'{key}' must be 1")):
+        config.number("intermediate_size", "block_ff_dim")
+
+
 def test_a_wrong_number_of_parameters_for_arcee_is_no_more_taken() -> None:
     """With the type llama it counted 5.5 billion parameters of 4.0."""
     config = {"hidden_size": 2560, "num_hidden_layers": 32, "num_attention_heads": 32}

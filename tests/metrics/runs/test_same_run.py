@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from fairmfu.metrics.runs.same_run import (
     NODES_MAY_FIT,
     SEVERAL_STREAMS_FIT,
     STREAMS_MAY_FIT,
+    _moment,
     find_candidates,
     find_source_links,
     merge_launches,
@@ -866,6 +868,19 @@ def test_stamps_of_one_zone_may_be_two_seconds_apart(late_s: float, *, one: bool
     late = [row | {"logged_at": row["logged_at"] + timedelta(seconds=late_s)} for row in stamped()]
     found = groups(source("a", stamped()), source("b", late, log_format="events"))
     assert (len(found) == 1) is one
+
+
+def test_two_moments_are_evidence_by_the_chance_of_the_day_that_brings_them_as_near() -> None:
+    """Of all times of a day at which another launch may run, 2**-b have b bits or more."""
+    same_zone: Any = SimpleNamespace(run={"utc": False})
+    stamps, unit = np.array([10.25, 20.5]), 0.01
+    found = [
+        _moment(same_zone, same_zone, stamps, stamps + late)
+        for late in np.arange(-3, 3, unit) + unit / 2
+    ]
+    for bits in (14.5, 15.0, 16.0):
+        share = sum(each is not None and each >= bits for each in found) * unit / 86_400
+        assert share == pytest.approx(2**-bits, rel=0.02)
 
 
 @pytest.mark.parametrize(

@@ -159,6 +159,9 @@ def test_the_framework_is_the_engine_where_a_source_is_its_own() -> None:
     lead = source("lead", measured(1), facts=3, **below)
     engine = source("engine", measured(1), log_format="ds", framework="deepspeed")
     assert merged(lead, engine).tables["runs"]["framework"].to_list() == ["deepspeed"]
+    leading = source("engine", measured(1), log_format="ds", framework="deepspeed", facts=3)
+    behind = source("trainer", measured(1), **below)
+    assert merged(leading, behind).tables["runs"]["framework"].to_list() == ["deepspeed"]
     console = source("console", measured(1), log_format="c", **below)
     assert merged(lead, console).tables["runs"]["framework"].to_list() == ["transformers"]
 

@@ -98,6 +98,17 @@ def test_a_first_line_is_a_mean_since_the_start_where_no_interval_is_said(
     assert row["end_to_end_basis"] == "stamp"
 
 
+def test_the_first_lines_rate_is_over_its_own_tokens() -> None:
+    """100 tokens of each of its steps at 50 a second, and more in later lines."""
+    table = lines(1, 20, logged_tgs=50.0).with_columns(
+        consumed_tokens=pl.Series([1000.0, *(1000.0 + 3000.0 * n for n in range(1, 20))])
+    )
+    about = run(evidence=["stamp"], rate_covers="interval")
+    row = rates(table, about, facts(gpus=1, global_batch_size=1, seq_len=100))
+    assert row["end_to_end_basis"] == "stamp and first line"
+    assert row["tgs_end_to_end"] == pytest.approx((1000 + 19 * 3000) / (190 + 20))
+
+
 def test_a_first_line_of_less_than_a_second_counts() -> None:
     table = lines(1, 20, elapsed_s=0.05)
     found = ended(table, elapsed_covers="interval")

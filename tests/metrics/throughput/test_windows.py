@@ -640,6 +640,18 @@ def test_a_print_leaves_half_a_unit_of_its_last_digit_open() -> None:
     assert evidence_rounding(found, chosen, "elapsed") == pytest.approx(0.005 / 1.25)
 
 
+def test_a_step_that_only_waits_for_data_has_no_digits() -> None:
+    """Nor do its digits count beside those of other steps."""
+    for last, off in ((0.0, 0.0), (1.25, 0.005 / 1.25)):
+        rows = [
+            {"step": n, "elapsed_s": s, "data_s": 2.0} for n, s in enumerate((9.0, 0.0, last), 1)
+        ]
+        found = arrays(rows, elapsed_covers="step", elapsed_excludes_data=True)
+        chosen = steady_windows(found, "elapsed")
+        assert len(chosen.indices) == 2
+        assert evidence_rounding(found, chosen, "elapsed") == pytest.approx(off)
+
+
 def test_stamps_of_whole_seconds_leave_a_second_open() -> None:
     rows = [{"step": n, "logged_at": at(4.0 * n)} for n in range(1, 7)]
     found = arrays(rows)

@@ -140,7 +140,7 @@ def test_a_list_is_kept_as_it_is_read(rows: list[dict[str, Any]], seq_len: int) 
     "text",
     [
         "{}",
-        '{"operators": []}',
+        '{"operators": [], "seq_len": 8}',
         '{"operators": [{"name": "x", "flops_per_token": 1}]}',
         '{"operators": [{"name": "x"}], "seq_len": 8}',
         '{"operators": [{"name": "x", "flops_per_token": -1}], "seq_len": 8}',
