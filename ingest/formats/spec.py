@@ -429,8 +429,8 @@ class LineAddition:
     as far as needed. It returns the function called for all lines with `to`, in order. The function
     adds nothing, and learns nothing, if neither neighbour has `told_by`. renames: (texts, old,
     new): from a line with one of the texts on, new replaces old. tags: before lines of a file of
-    several writers; `join` reads the lines of a writer as adjacent. For a file with a line with
-    `to`, the result is the same as by `join`.
+    several writers; `join` reads the lines of a writer as adjacent. For a file with several lines
+    with `to`, the result is the same as by `join`.
     """
 
     to: str
