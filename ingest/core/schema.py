@@ -250,6 +250,8 @@ QUIRKS: Final[Mapping[str, str]] = {
     "step_unsaid": "lines with figures print no step, so a copy may appear at another step",
     "single_writer": "one process of a job prints the steps, usually without a loss",
     "timer_of_steps": "the engine's timer covers exactly the steps of these lines",
+    "steps_of_bar": "steps are those of a progress bar, which may count other things than "
+    "optimizer updates",
     "claims_follow_rate": "TFLOP/s and MFU of a line are its rate times the FLOPs per token, which "
     "a run computes once",
 }

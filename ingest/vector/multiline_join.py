@@ -40,9 +40,9 @@ class _Lines(Chunk):
 
 
 def join_chunks(addition: LineAddition, chunks: Iterable[Chunk]) -> tuple[bool, Iterator[Chunk]]:
-    """Return whether several lines wait for an addition, and the chunks with additions.
+    """Return whether lines wait for an addition, and the chunks with additions.
 
-    Chunks stay unchanged with fewer such lines, or if the first such line has a tag.
+    Chunks stay unchanged with fewer than two such lines, or if the first such line has a tag.
     """
     chunks, before, above = iter(chunks), list[Chunk](), ""
     for chunk in chunks:
@@ -61,7 +61,7 @@ def join_chunks(addition: LineAddition, chunks: Iterable[Chunk]) -> tuple[bool, 
 
 
 def _has_second(first: Chunk, chunks: Iterable[Chunk], kept: list[Chunk], text: str) -> bool:
-    """Return whether a second line contains the text; `kept` gets later chunks read for it.
+    """Return whether a second line contains the text; `kept` gets later chunks.
 
     first: the chunk with the first such line
     """
@@ -82,7 +82,10 @@ def _first_with(chunk: Chunk, text: str) -> str:
 def _looked_at(
     first: Chunk, chunks: Iterable[Chunk], kept: list[Chunk], text: str
 ) -> Iterator[str]:
-    """Yield lines from before the first with a text on; `kept` has, and gets, later chunks."""
+    """Yield lines from before the first with a text on.
+
+    kept: later chunks already read; gets those read now
+    """
     data = _as_text(first.data)
     if not first.is_whole or _has_long(data):
         yield from _texts(first)

@@ -386,7 +386,7 @@ def _bars(lines: Sequence[tuple[int, str]]) -> Iterator[tuple[int, int, str]]:
 
 
 def _dict_with_bar(lines: Sequence[tuple[int, str]]) -> tuple[int, ProgressBar | None]:
-    """Return the index of the dict's line, -1 if there is none, and the dict's own bar."""
+    """Return the index of the dict's line, -1 if none, and the dict's own bar."""
     place = next((i for i, (_, text) in enumerate(lines) if DICT_START in text), -1)
     if place < 0:
         return place, None
