@@ -334,7 +334,8 @@ class SteplessDicts:
 class CompanionFile:
     """A file that a framework writes, or a user keeps, next to a log.
 
-    names: globs from the log's folder; within: required name of the folder, if any
+    names: globs from the log's folder; within: required name of the folder, if any. `{parent}` is
+        the name of the folder above
     kind: of the content, and so the argument of `read`: the values of a JSON, TOML or YAML object,
         those of a W&B config by key, or lines
     read: returns the facts; none for another framework's file. Impossible values are skipped
