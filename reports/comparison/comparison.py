@@ -272,7 +272,7 @@ def compare(  # noqa: PLR0913 - each narrows the question or orders the answer
         base = None if baseline is None else choose_one(chosen, baseline)["run_id"]
         asked = by is not None or base is not None
         first = next(iter(chosen["run_id"]), None) if two else None
-        found = find_studies(rows, by, base or first)
+        found = find_studies(rows, by, base or first, chosen=bool(names))
         studies = found if asked else shown_studies(rows, found)
         change = named_change(sides, rows)
         sorted_ids = None if sort is None else sort_runs(chosen, sort)["run_id"]

@@ -56,7 +56,7 @@ def study_heading(study: Study) -> str:
     made_up = " [synthetic]" if first["synthetic"] else ""
     settings = [effect.setting for effect in study.effects]
     shared = [_fact_words(name, first) for name in COMMON_FACTS if _is_shared(name, settings)]
-    model = first["model"] or "one model"
+    model = first["model"] or ("one model" if first["work"] else "unnamed model")
     about = ", ".join([f"{model} ({first['log_format']})", *filter(None, shared)])
     few = len(study.by) <= MAX_NAMED_FACTS
     by = _facts(study.by) if few else f"{len(study.by)} facts"
@@ -126,6 +126,8 @@ def _assumed(study: Study) -> str:
         return ""
     settings = [effect.setting for effect in study.effects]
     unknown = [n for n in ASSUMED if all(setting.values[n] is None for setting in settings)]
+    first = study.baseline.first
+    unknown = unknown if first["work"] or first["model"] else ["model", *unknown]
     return f" It assumes equal {_facts(unknown)}, which no log states." if unknown else ""
 
 
@@ -357,6 +359,7 @@ SCALE_COLUMNS: Final[Columns] = {
     "runs": ("runs", str),
     "tgs": ("TGS", count),
     "tokens_per_second": ("tokens/s\nof all GPUs", count),
+    "samples_per_second": ("samples/s\nof all GPUs", count),
     "efficiency": ("efficiency", str),
     "per_doubling": ("kept per\ndoubling", percent),
     **_USE,
