@@ -584,6 +584,11 @@ FACT_NAMES: Final[dict[str, FactName]] = {
         "bool", "", "a pipeline engine prints the steps: its stages share each micro-batch"
     ),
     "zero_stage": FactName("int", "", "ZeRO stage"),
+    "offload": FactName(
+        "text",
+        "",
+        "what ZeRO keeps outside the GPU: optimizer, parameters, both with a comma, or none",
+    ),
     "log_interval": FactName("int", "steps", "steps between two step lines"),
     "steps_counted": FactName(
         "bool", "", "lines print no step: each counts as one, however many lie between"

@@ -63,6 +63,7 @@ packed documents differ a little.
 
 VARIABLE_COLUMNS: Final = (
     *SETUP_FACTS,
+    "offload",
     "recompute",
     "packed",
     "compile",

@@ -37,7 +37,7 @@ DEVICE, GPUS = "device", "gpus"
 BATCH: Final = ("samples_per_update", "micro_batch_size", "gradient_accumulation")
 LAYOUT: Final = (
     *("replicas", "replica_groups", "tensor_parallel", "pipeline_parallel", "context_parallel"),
-    *("expert_parallel", "zero_stage"),
+    *("expert_parallel", "zero_stage", "offload"),
 )
 KNOBS: Final = (
     *("precision", "recompute", "compile", "attention", "attention_pattern", "trained", "packed"),
@@ -183,8 +183,8 @@ def find_studies(
     asked = chosen or by is not None or baseline is not None
     families: dict[Hashable, list[ComparisonRow]] = defaultdict(list)
     for row in rows:
-        if (key := _family(row)) is not None or asked:
-            families[key or _unnamed_family(row)].append(row)
+        if (key := _family(row, unnamed=asked)) is not None:
+            families[key].append(row)
     settings = [settings_of(family) for family in families.values()]
     if by is None:
         found = [study for family in settings for study in _of_family(family, baseline)]
@@ -197,14 +197,13 @@ def find_studies(
     return sorted(found, key=lambda study: (not study.is_sure, -len(study.run_ids)))
 
 
-def _family(row: ComparisonRow) -> Hashable | None:
-    """Return what the runs of a study share; None if the model is unknown."""
+def _family(row: ComparisonRow, *, unnamed: bool) -> Hashable | None:
+    """Return what the runs of a study share; None if the model is unknown.
+
+    unnamed: unknown models are one model
+    """
     model = row["work"] or row["model"]
-    return None if model is None else (model, row["log_format"], row["synthetic"])
-
-
-def _unnamed_family(row: ComparisonRow) -> Hashable:
-    return (None, row["log_format"], row["synthetic"])
+    return (model, row["log_format"], row["synthetic"]) if model or unnamed else None
 
 
 # --- settings -----------------------------------------------------------------------------
@@ -280,13 +279,12 @@ def _pooled(
 
 def _per_gpu(row: ComparisonRow) -> ComparisonRow:
     """Return a row with its samples/s of one GPU, if the number of GPUs is known."""
-    if row["ranked_unit"] == TOKEN_UNIT or not row["gpus"]:
+    gpus = row["gpus"]
+    if row["ranked_unit"] == TOKEN_UNIT or not gpus:
         return row
-    ends = {name: row[name] and row[name] / row["gpus"] for name in RATE_COLUMNS}
-    return cast(ComparisonRow, {**row, **ends})
-
-
-RATE_COLUMNS: Final = ("ranked_rate", "ranked_low", "ranked_high")
+    rates = {name: value_of(row, name) for name in ("ranked_rate", "ranked_low", "ranked_high")}
+    of_one = {name: rate and rate / gpus for name, rate in rates.items()}
+    return cast(ComparisonRow, {**row, **of_one})
 
 
 def _has_sure_rate(row: ComparisonRow) -> bool:

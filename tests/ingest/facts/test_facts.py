@@ -281,6 +281,7 @@ def test_companions_state_what_is_a_number(logs: Path) -> None:
         "global_batch_size": "64",
         "precision": "bf16",
         "zero_stage": "3",
+        "offload": "none",
         "context_parallel": "2",
         "tensor_parallel": "4",
         "seq_len": "512",
