@@ -809,10 +809,7 @@ def _give(store: Store, selections: Sequence[tuple[list[str], list[dict[str, Any
     click.echo(f"{changed} on {count_noun(len(facts_of_runs), 'run')}", err=True)
 
 
-@main.command()
-@runs_argument
-@where_option
-@click.option(
+sort_option = click.option(
     "--sort",
     "column",
     metavar="COLUMN",
@@ -820,6 +817,12 @@ def _give(store: Store, selections: Sequence[tuple[list[str], list[dict[str, Any
     help="Sort by a column of metrics; with a leading - the largest first. Unknown values are "
     "last.",
 )
+
+
+@main.command()
+@runs_argument
+@where_option
+@sort_option
 @store_option
 @format_option
 def runs(
@@ -885,6 +888,23 @@ def _echo_comparison(
         _echo_doubts([row | {"name": row["label"]} for row in comparison.rows], missing=False)
 
 
+def _choice_of(
+    names: Sequence[str], condition: str | None
+) -> Callable[[pl.DataFrame], pl.DataFrame] | None:
+    """Return the choice of runs by names and a condition; None for all runs."""
+    from fairmfu.metrics import choose
+    from fairmfu.metrics.core.run_filter import filter_runs
+
+    if not (names or condition):
+        return None
+    return lambda runs: filter_runs(choose(runs, *names), condition)
+
+
+def _warn_of_one_run(comparison: Comparison, names: Sequence[str]) -> None:
+    if len(names) > 1 and comparison.ranked.height == 1:
+        click.echo("All names are of the same run. Give two runs to compare.", err=True)
+
+
 def _gate(comparison: Comparison, allowed: float, names: Sequence[str]) -> GateResult:
     """Return the result of a gate; raise unless two names have no run in common."""
     from fairmfu.reports.text.verdict import count_noun
@@ -929,6 +949,7 @@ LONG_COMPARISON: Final = (
 )
 @click.option("--full", is_flag=True, help="Show every table, also of hundreds of runs.")
 @where_option
+@sort_option
 @prices_option
 @store_option
 @format_option
@@ -939,6 +960,7 @@ def compare(  # noqa: PLR0913, PLR0917 - each is an argument of the command
     baseline: str | None,
     matrix: tuple[str, str] | None,
     condition: str | None,
+    column: str | None,
     price: Prices | None,
     store: Path,
     output: str,
@@ -951,6 +973,7 @@ def compare(  # noqa: PLR0913, PLR0917 - each is an argument of the command
     Examples:
       fairmfu compare titan-8b xtuner-8b --price "2.50 EUR"
       fairmfu compare 'titan-*' --by precision
+      fairmfu compare --where "gpus >= 8" --sort -peak_memory_bytes
       fairmfu compare base head --fail-below 2% --format markdown
       fairmfu compare base/ head/ --fail-below 2%
 
@@ -974,30 +997,26 @@ def compare(  # noqa: PLR0913, PLR0917 - each is an argument of the command
       6  not decided: the interval contains the share, the two are not ranked,
          or repeats are missing
     """
-    from fairmfu.metrics import choose
-    from fairmfu.metrics.core.run_filter import filter_runs
     from fairmfu.reports import compare as side_by_side
 
-    def choose_runs(runs: pl.DataFrame) -> pl.DataFrame:
-        return filter_runs(choose(runs, *names), condition)
-
     found = side_by_side(
-        _analysis_of_chosen(store, choose_runs if names or condition else None),
+        _analysis_of_chosen(store, _choice_of(names, condition)),
         *names,
         price=price,
         by=by,
         baseline=baseline,
         where=condition,
+        sort=column,
     )
     if (by or baseline) and not found.studies:
         raise messages.NO_STUDY(by=by or "that baseline")
     if matrix is not None:
         click.echo(found.matrix(*matrix, output))
         return
-    if len(names) > 1 and found.ranked.height == 1:
-        click.echo("All names are of the same run. Give two runs to compare.", err=True)
+    _warn_of_one_run(found, names)
     result = None if allowed is None else _gate(found, allowed, names)
-    _echo_comparison(found, output, allowed, brief=found.is_long and not full and not names)
+    brief = found.is_long and not (full or names or column)
+    _echo_comparison(found, output, allowed, brief=brief)
     if result is not None:
         _say(f"{result.sentence} Exit code {result.code}.")
     _end(found.rows, result.code if result is not None else 0)

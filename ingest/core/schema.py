@@ -252,6 +252,8 @@ QUIRKS: Final[Mapping[str, str]] = {
     "step_unsaid": "lines with figures print no step, so a copy may appear at another step",
     "single_writer": "one process of a job prints the steps, usually without a loss",
     "timer_of_steps": "the engine's timer covers exactly the steps of these lines",
+    "steps_of_bar": "steps are those of a progress bar, which may count other things than "
+    "optimizer updates",
     "claims_follow_rate": "TFLOP/s and MFU of a line are its rate times the FLOPs per token, which "
     "a run computes once",
 }
@@ -584,6 +586,11 @@ FACT_NAMES: Final[dict[str, FactName]] = {
         "bool", "", "a pipeline engine prints the steps: its stages share each micro-batch"
     ),
     "zero_stage": FactName("int", "", "ZeRO stage"),
+    "offload": FactName(
+        "text",
+        "",
+        "what ZeRO keeps outside the GPU: optimizer, parameters, both with a comma, or none",
+    ),
     "log_interval": FactName("int", "steps", "steps between two step lines"),
     "steps_counted": FactName(
         "bool", "", "lines print no step: each counts as one, however many lie between"

@@ -35,8 +35,8 @@ from ..decode.line_reader import (
     count_newlines,
 )
 from ..decode.text_cleaning import ANSI_ESCAPE, Cleaner, line_array
-from ..formats.registry import BUILT_IN_FORMATS, STEPLESS_FILES
-from ..formats.spec import TRAINER_PRECEDENCE, LogFormat
+from ..formats.registry import BUILT_IN_FORMATS, HAS_ONLY_BARS, STEPLESS_FILES
+from ..formats.spec import ONLY_BARS_PRECEDENCE, TRAINER_PRECEDENCE, LogFormat
 from ..vector.format_watch import FormatWatch
 from . import near_misses
 from .messages import (
@@ -220,8 +220,23 @@ def _conclude(
     if without_steps := near_misses.formats_by_header(hits, end):
         return without_steps[0], without_steps[1:]
     nearest = near_misses.describe_hits(hits)
+    if not nearest and (bars := _bars_alone(path, formats)):
+        return bars, ()
     names = ", ".join(f.name for f in formats)
     raise near_misses.no_format_error(path, nearest, names)
+
+
+def _bars_alone(path: Path, formats: Iterable[LogFormat]) -> LogFormat | None:
+    """Return the format of a progress bar if the file has one; None if it has none.
+
+    Envelopes stay: a name before all bars may be theirs, and tells a download from a training.
+    """
+    bars = next((f for f in formats if f.precedence == ONLY_BARS_PRECEDENCE), None)
+    if bars is None or not path.is_file():
+        return None
+    source = Source(path, keeps_envelope=lambda *_: True)
+    lines = (line.text for line in islice(source.lines(), MAX_HEADER_LINES))
+    return bars if HAS_ONLY_BARS(lines) else None
 
 
 def _recurring(path: Path, formats: Sequence[LogFormat]) -> list[LogFormat]:
@@ -475,7 +490,8 @@ class _Marks(NamedTuple):
 @cache
 def _marks(formats: tuple[LogFormat, ...], wanted: frozenset[str]) -> _Marks:
     """Return the marks of formats, shared by all files."""
-    signatures = ((f, GuardedRegex(_signature(f, steps=f.name in wanted))) for f in formats)
+    sought = (f for f in formats if f.precedence > ONLY_BARS_PRECEDENCE)
+    signatures = ((f, GuardedRegex(_signature(f, steps=f.name in wanted))) for f in sought)
     headers = ((f.name, GuardedRegex(f.header)) for f in formats if f.header)
     return _Marks(Cleaner(_noise(formats)), tuple(signatures), tuple(headers))
 

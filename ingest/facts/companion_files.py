@@ -7,6 +7,7 @@ contradicts the log's batch or length, only the contradiction is kept, and repor
 
 from __future__ import annotations
 
+import glob
 import json
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -41,6 +42,8 @@ IDENTITY_FACTS: Final = (
 """Facts by which a file is recognised as another run's if the log states another value."""
 
 _ORIGIN: Final = "companion:"
+_PARENT: Final = "{parent}"
+ABOVE: Final = ".."
 
 
 def facts_from_companions(log: Path) -> list[Fact]:
@@ -53,7 +56,7 @@ def facts_from_companions(log: Path) -> list[Fact]:
     """
     folder, facts = log.parent, list[Fact]()
     for name, files in _companions_in(folder).items():
-        paths = [path for path in folder.glob(name) if path.is_file()]
+        paths = [path for path in folder.glob(name) if path.is_file() and path != log]
         if files[0].has_own_name:
             facts += _facts_of_named(log, paths, files)
         elif len(paths) == 1:
@@ -113,7 +116,7 @@ def _facts_of_file(path: Path, folder: Path, files: Sequence[CompanionFile]) -> 
     limit = MAX_YAML_BYTES if files[0].kind == "YAML" else MAX_COMPANION_BYTES
     if path.stat().st_size > limit:
         return []
-    place = path.relative_to(folder).as_posix()
+    place = _place_of(path, folder)
     stated, inferred = _read(path, files)
     facts = [
         fact
@@ -126,6 +129,11 @@ def _facts_of_file(path: Path, folder: Path, files: Sequence[CompanionFile]) -> 
         if name not in stated
         for fact in _valid(name, value, f"inferred: {why} ({place})", path)
     ]
+
+
+def _place_of(path: Path, folder: Path) -> str:
+    """Return a file's path from a log's folder."""
+    return path.as_posix().removeprefix(f"{folder.as_posix()}/")
 
 
 def _valid(name: str, value: str, origin: str, path: Path) -> list[Fact]:
@@ -180,8 +188,8 @@ def _has_too_few_gpus(fact: Fact, logged_values: Mapping[str, Collection[str]]) 
 
 
 def _is_of_one_run(path: str) -> bool:
-    patterns = (name for file in COMPANION_FILES if file.of_one_run for name in file.names)
-    return any(fnmatchcase(path, pattern) for pattern in patterns)
+    names = (name for file in COMPANION_FILES if file.of_one_run for name in file.names)
+    return any(fnmatchcase(path, name.replace(_PARENT, "*")) for name in names)
 
 
 def _file_of(origin: str) -> str:
@@ -227,7 +235,7 @@ def shared_fact_files(folder: Path, names: Collection[str] | None) -> list[Path]
         if "*" in first:
             fitting = [folder / entry for entry in ending if fnmatchcase(entry, first)]
             files += sorted(folder.glob(name)) if names is None else fitting
-        elif names is None or first in names:
+        elif names is None or first in (*names, ABOVE):
             files += sorted(folder.glob(name)) if further else [folder / name]
     return files
 
@@ -235,8 +243,21 @@ def shared_fact_files(folder: Path, names: Collection[str] | None) -> list[Path]
 def _companions_in(folder: Path) -> Mapping[str, Sequence[CompanionFile]]:
     """Return the files that may be in a log's folder, by the globs of their names."""
     files = [file for file in COMPANION_FILES if file.within in (None, folder.name)]
-    names = dict.fromkeys(name for file in files for name in file.names)
-    return {name: [file for file in files if name in file.names] for name in names}
+    found: dict[str, list[CompanionFile]] = {}
+    for file in files:
+        for name in file.names:
+            if (pattern := _in_folder(name, folder)) is not None:
+                found.setdefault(pattern, []).append(file)
+    return found
+
+
+def _in_folder(name: str, folder: Path) -> str | None:
+    """Return the glob of a name for one folder; None if no path of a store leads up."""
+    if not name.startswith(f"{ABOVE}/"):
+        return name
+    if as_remote(folder) is not None:
+        return None
+    return name.replace(_PARENT, glob.escape(folder.resolve().parent.name))
 
 
 # -- reading a file ------------------------------------------------------------------------

@@ -39,6 +39,7 @@ from .torchtitan.console import TORCHTITAN
 from .torchtitan.job_config import JOB_CONFIGS
 from .torchtitan.spans import TORCHTITAN_SPANS
 from .torchtitan.tensorboard import TORCHTITAN_EVENTS
+from .tqdm_bar import TQDM, has_only_bars
 from .wandb_files import WANDB_FILES
 from .xtuner.mmengine import DUMPED_CONFIGS, PYTHON_FILE_HINT, XTUNER
 from .xtuner.scalars import XTUNER_SCALARS, XTUNER_TENSORBOARD
@@ -74,6 +75,7 @@ BUILT_IN_FORMATS: Final[tuple[LogFormat, ...]] = (
     DEEPSPEED_CHAT,
     DEEPSPEED_TENSORBOARD,
     DEEPSPEED_CSV,
+    TQDM,
 )
 
 
@@ -93,6 +95,9 @@ COMPANION_FILES: Final[tuple[CompanionFile, ...]] = (
 CACHED_MODEL: Final = facts_from_model_cache
 """Returns the config of a model that facts only name, from a cache of this machine."""
 
+
+HAS_ONLY_BARS: Final = has_only_bars
+"""Returns whether lines without a known step have a training's progress bar."""
 
 RANK_TAGS: Final = (*(f.rank_tag for f in BUILT_IN_FORMATS if f.rank_tag), PLATFORM_RANK_TAG)
 """Regexes of tags before lines, of any format, whose group `rank` is the global rank."""

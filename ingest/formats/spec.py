@@ -256,8 +256,10 @@ LIBRARY_PRECEDENCE: Final = 2
 ENGINE_PRECEDENCE: Final = 1
 SCRIPT_PRECEDENCE: Final = 0
 STEP_PARTS_PRECEDENCE: Final = -1
+ONLY_BARS_PRECEDENCE: Final = -2
 """Precedence of formats: a framework's own trainer, the Hugging Face Trainer, the DeepSpeed engine
 under either, a user's script next to the engine, and parts of a step, used only without all others.
+A progress bar is looked for only if no line of another format was found.
 """
 PRECEDENCE_BY_NAME: Final = {
     "trainer": TRAINER_PRECEDENCE,
@@ -332,7 +334,8 @@ class SteplessDicts:
 class CompanionFile:
     """A file that a framework writes, or a user keeps, next to a log.
 
-    names: globs from the log's folder; within: required name of the folder, if any
+    names: globs from the log's folder; within: required name of the folder, if any. `{parent}` is
+        the name of the folder above
     kind: of the content, and so the argument of `read`: the values of a JSON, TOML or YAML object,
         those of a W&B config by key, or lines
     read: returns the facts; none for another framework's file. Impossible values are skipped
@@ -429,8 +432,8 @@ class LineAddition:
     as far as needed. It returns the function called for all lines with `to`, in order. The function
     adds nothing, and learns nothing, if neither neighbour has `told_by`. renames: (texts, old,
     new): from a line with one of the texts on, new replaces old. tags: before lines of a file of
-    several writers; `join` reads the lines of a writer as adjacent. For a file with a line with
-    `to`, the result is the same as by `join`.
+    several writers; `join` reads the lines of a writer as adjacent. For a file with several lines
+    with `to`, the result is the same as by `join`.
     """
 
     to: str

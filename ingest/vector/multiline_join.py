@@ -7,7 +7,7 @@ With this, the block reader (ingest.vector.block_parser) reads such formats too.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from itertools import chain
+from itertools import chain, islice
 from typing import Final, Self
 
 from ..decode.line_reader import MAX_LINE_BYTES, Chunk, NumberedLine, count_newlines
@@ -40,9 +40,9 @@ class _Lines(Chunk):
 
 
 def join_chunks(addition: LineAddition, chunks: Iterable[Chunk]) -> tuple[bool, Iterator[Chunk]]:
-    """Return whether any line waits for an addition, and the chunks with additions.
+    """Return whether lines wait for an addition, and the chunks with additions.
 
-    Chunks stay unchanged without such a line, or if the first such line has a tag.
+    Chunks stay unchanged with fewer than two such lines, or if the first such line has a tag.
     """
     chunks, before, above = iter(chunks), list[Chunk](), ""
     for chunk in chunks:
@@ -50,11 +50,28 @@ def join_chunks(addition: LineAddition, chunks: Iterable[Chunk]) -> tuple[bool, 
         if _holds_line(chunk, addition.to):
             if addition.tags and addition.tags.match(_first_with(chunk, addition.to)):
                 break
-            texts = chain([above], _looked_at(chunk, chunks, before, addition.to))
+            later = list[Chunk]()
+            if not _has_second(chunk, chunks, later, addition.to):
+                return False, chain(before, later)
+            texts = chain([above], _looked_at(chunk, chunks, later, addition.to))
             adds = addition.make_add_text(texts)
-            return True, _Rejoiner(addition, adds).all(chain(before, chunks))
+            return True, _Rejoiner(addition, adds).all(chain(before, later, chunks))
         above = _last_line(chunk) or above
     return False, chain(before, chunks)
+
+
+def _has_second(first: Chunk, chunks: Iterable[Chunk], kept: list[Chunk], text: str) -> bool:
+    """Return whether a second line contains the text; `kept` gets later chunks.
+
+    first: the chunk with the first such line
+    """
+    if sum(islice((1 for line in _texts(first) if text in line), 2)) > 1:
+        return True
+    for chunk in chunks:
+        kept.append(chunk)
+        if _holds_line(chunk, text):
+            return True
+    return False
 
 
 def _first_with(chunk: Chunk, text: str) -> str:
@@ -65,7 +82,10 @@ def _first_with(chunk: Chunk, text: str) -> str:
 def _looked_at(
     first: Chunk, chunks: Iterable[Chunk], kept: list[Chunk], text: str
 ) -> Iterator[str]:
-    """Yield lines from before the first with a text on; `kept` gets later chunks."""
+    """Yield lines from before the first with a text on.
+
+    kept: later chunks already read; gets those read now
+    """
     data = _as_text(first.data)
     if not first.is_whole or _has_long(data):
         yield from _texts(first)
@@ -73,6 +93,8 @@ def _looked_at(
         begin = data.rfind(b"\n", 0, data.find(text.encode())) + 1
         yield _last_text(data, begin)
         yield from _texts(Chunk(first.number, data[begin:]))
+    for chunk in tuple(kept):
+        yield from _texts(chunk)
     for chunk in chunks:
         kept.append(chunk)
         yield from _texts(chunk)

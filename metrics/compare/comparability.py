@@ -49,7 +49,7 @@ model's layers, since frameworks may name one model differently.
 
 SAMPLES_COLUMNS: Final = (
     *(name for name in COMPARABILITY_COLUMNS if name != "token_group"),
-    *("model", "gpus", "samples_per_update", "log_format"),
+    *("model", "gpus", "samples_per_update", "packed", "log_format"),
 )
 """Columns that must be equal, or unknown in all, to rank runs by samples/s."""
 
@@ -63,6 +63,7 @@ packed documents differ a little.
 
 VARIABLE_COLUMNS: Final = (
     *SETUP_FACTS,
+    "offload",
     "recompute",
     "packed",
     "compile",

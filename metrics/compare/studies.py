@@ -11,11 +11,12 @@ Facts that follow from others are not counted as differences: the global batch g
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import geometric_mean
-from typing import Final, Literal
+from typing import Final, Literal, cast
 
 from ..core.intervals import Estimate
 from ..core.messages import by_gravity
@@ -36,7 +37,7 @@ DEVICE, GPUS = "device", "gpus"
 BATCH: Final = ("samples_per_update", "micro_batch_size", "gradient_accumulation")
 LAYOUT: Final = (
     *("replicas", "replica_groups", "tensor_parallel", "pipeline_parallel", "context_parallel"),
-    *("expert_parallel", "zero_stage"),
+    *("expert_parallel", "zero_stage", "offload"),
 )
 KNOBS: Final = (
     *("precision", "recompute", "compile", "attention", "attention_pattern", "trained", "packed"),
@@ -84,7 +85,7 @@ class Setting:
     """Runs of one framework with equal facts.
 
     values: of FACTS; rows: its runs, those with a rate first, the fastest first
-    side: their rate, pooled; None if no run has one
+    side: their rate, pooled, of one GPU if their number is known; None if no run has one
     """
 
     values: Mapping[str, object]
@@ -103,8 +104,10 @@ class Setting:
 
     @property
     def samples_per_second(self) -> float | None:
-        """Pooled rate in samples/s, where tokens are unknown."""
-        return self.side.rate if self.side is not None and self.first["tgs"] is None else None
+        """Pooled rate in samples/s of all GPUs, where tokens are unknown."""
+        if self.side is None or self.first["tgs"] is not None:
+            return None
+        return self.side.rate * (self.first["gpus"] or 1)
 
     @property
     def mfu(self) -> float | None:
@@ -163,17 +166,24 @@ class Study:
 
 
 def find_studies(
-    rows: Sequence[ComparisonRow], by: str | None = None, baseline: str | None = None
+    rows: Sequence[ComparisonRow],
+    by: str | None = None,
+    baseline: str | None = None,
+    *,
+    chosen: bool = False,
 ) -> list[Study]:
     """Return the studies among runs: sure effects first, then by number of runs.
 
     rows: metrics.compare.comparability.rank_runs with all metrics, also of runs without a rate
     by: the fact of which to show the effect, one of FACTS; None: whatever differs
     baseline: the run_id of the run to compare with; None: the plainest setting of each study
+    chosen: a person chose the runs, so those whose logs name no model are taken as runs of one
+        model; so they are with `by` or `baseline`
     """
+    asked = chosen or by is not None or baseline is not None
     families: dict[Hashable, list[ComparisonRow]] = defaultdict(list)
     for row in rows:
-        if (key := _family(row)) is not None:
+        if (key := _family(row, unnamed=asked)) is not None:
             families[key].append(row)
     settings = [settings_of(family) for family in families.values()]
     if by is None:
@@ -187,31 +197,51 @@ def find_studies(
     return sorted(found, key=lambda study: (not study.is_sure, -len(study.run_ids)))
 
 
-def _family(row: ComparisonRow) -> Hashable | None:
-    """Return what the runs of a study share; None if the model is unknown."""
+def _family(row: ComparisonRow, *, unnamed: bool) -> Hashable | None:
+    """Return what the runs of a study share; None if the model is unknown.
+
+    unnamed: unknown models are one model
+    """
     model = row["work"] or row["model"]
-    return None if model is None else (model, row["log_format"], row["synthetic"])
+    return (model, row["log_format"], row["synthetic"]) if model or unnamed else None
 
 
 # --- settings -----------------------------------------------------------------------------
 
 
 def settings_of(rows: Iterable[ComparisonRow]) -> list[Setting]:
-    """Return the runs by equal facts."""
+    """Return the runs by equal facts.
+
+    Of one precision with several recipes, such as rowwise and tensorwise, each is a setting.
+    """
+    rows = [*rows]
+    several = len({_recipe(row) for row in rows} - {None}) > 1
     by_values: dict[tuple[object, ...], list[ComparisonRow]] = defaultdict(list)
     for row in rows:
-        by_values[tuple(_value(row, name) for name in FACTS)].append(row)
+        by_values[tuple(_value(row, name, recipes=several) for name in FACTS)].append(row)
     return [
         Setting(dict(zip(FACTS, values, strict=True)), *_pooled(of))
         for values, of in by_values.items()
     ]
 
 
-def _value(row: ComparisonRow, name: str) -> object:
+def _value(row: ComparisonRow, name: str, *, recipes: bool) -> object:
+    """Return the value of a fact; recipes: a precision has the recipe that the log states."""
     value = plain_value(value_of(row, name))
-    if name == "precision" and value is None and row["quantization"] is not None:
-        return BELOW_16_BITS
-    return value
+    if name != "precision" or row["quantization"] is None:
+        return value
+    value = BELOW_16_BITS if value is None else value
+    recipe = _recipe(row) if recipes else None
+    return value if recipe is None else f"{value} ({recipe})"
+
+
+def _recipe(row: ComparisonRow) -> str | None:
+    """Return the recipe of a quantized run as its log names it; None if it names none."""
+    match = RECIPE.search(row["quantization"] or "")
+    return match and (match[1] or match[0])
+
+
+RECIPE: Final = re.compile(r"(?i)\brecipe\W{1,3}(\w+)|\b(?:tensor|row|block|tile|channel)wise\b")
 
 
 BELOW_16_BITS: Final = "below 16 bits"
@@ -226,8 +256,9 @@ def _pooled(
     Two repeats, and runs with a setting that no log states (comparability.setup_key), have the
     widest of their intervals: the noise between runs is unknown.
     """
-    rated = [row for row in rows if _has_sure_rate(row)]
-    others = tuple(row for row in rows if row not in rated)
+    sure = [row for row in rows if _has_sure_rate(row)]
+    others = tuple(row for row in rows if row not in sure)
+    rated = [*map(_per_gpu, sure)]
     units = {row["ranked_unit"] for row in rated}
     if len(units) != 1:
         return tuple(rows), None
@@ -244,6 +275,16 @@ def _pooled(
         estimate = Estimate(rate, min(each.low for each in known), max(each.high for each in known))
     why = next((side.no_interval_reason for side in sides if side.estimate is None), None)
     return ordered, ComparisonSide(tuple(alike), 1, rate, estimate, why)
+
+
+def _per_gpu(row: ComparisonRow) -> ComparisonRow:
+    """Return a row with its samples/s of one GPU, if the number of GPUs is known."""
+    gpus = row["gpus"]
+    if row["ranked_unit"] == TOKEN_UNIT or not gpus:
+        return row
+    rates = {name: value_of(row, name) for name in ("ranked_rate", "ranked_low", "ranked_high")}
+    of_one = {name: rate and rate / gpus for name, rate in rates.items()}
+    return cast(ComparisonRow, {**row, **of_one})
 
 
 def _has_sure_rate(row: ComparisonRow) -> bool:
@@ -414,12 +455,16 @@ def _effect(setting: Setting, base: Setting) -> Effect:
 
 
 def ratio_of(setting: Setting, base: Setting) -> SpeedRatio | None:
-    """Return the ratio of rates of one unit, per GPU and of tokens counted alike."""
+    """Return the ratio of rates of one unit, per GPU and of tokens counted alike.
+
+    A sample of another length, or a pack of samples, is other work.
+    """
     own, other = setting.side, base.side
     if setting is base or own is None or other is None or own.unit != other.unit:
         return None
-    gpus = {setting.values[GPUS], base.values[GPUS]}
-    if own.unit != TOKEN_UNIT and (len(gpus) > 1 or None in gpus):
+    unlike = (n for n in ("packed", "seq_len") if setting.values[n] != base.values[n])
+    unknown = None in (setting.values[GPUS], base.values[GPUS])
+    if own.unit != TOKEN_UNIT and (unknown or any(unlike)):
         return None
     bases = {token_group(side.rows[0]) for side in (own, other)}
     return None if len(bases) > 1 else speed_ratio(own, other)

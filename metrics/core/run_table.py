@@ -189,6 +189,7 @@ class SetupColumns(TypedDict):
     context_parallel: int | None
     expert_parallel: int | None
     zero_stage: int | None
+    offload: str | None
     compile: str | None
     torch: str | None
     cuda: str | None

@@ -25,7 +25,7 @@ METRIC_MEANINGS: Final[dict[str, tuple[str, str]]] = {
         FACT_NAMES,
         *("gpus", "seq_len", "global_batch_size", "micro_batch_size", "gradient_accumulation"),
         *("replicas", "replica_groups", "tensor_parallel", "pipeline_parallel"),
-        *("context_parallel", "expert_parallel", "zero_stage"),
+        *("context_parallel", "expert_parallel", "zero_stage", "offload"),
     ),
     "compile": ("", "torch.compile, true or false"),
     **_as_in(FACT_NAMES, "torch", "cuda", "nccl", "driver", "commit"),

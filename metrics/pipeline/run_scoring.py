@@ -47,7 +47,7 @@ may all be of start-up.
 
 TEXT_FACTS: Final = (
     *("framework_version", "accelerator", "precision", "recompute", "trainable", "quantization"),
-    *("compile", "torch", "cuda", "nccl", "driver", "commit", "packed", "attention"),
+    *("compile", "torch", "cuda", "nccl", "driver", "commit", "packed", "attention", "offload"),
 )
 """Facts that become columns of METRICS unchanged."""
 RUN_COLUMNS: Final = (

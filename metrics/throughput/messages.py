@@ -144,6 +144,13 @@ QUOTED_LINE: Final = MessageKind(
     when="A log is one step line, without its header.",
     fix="ingest the whole log",
 )
+STEPS_OF_BAR: Final = MessageKind(
+    "steps-of-bar",
+    "The log is a progress bar alone. Its steps may be micro-steps or batches of another loop",
+    "unranked",
+    when="A log has a progress bar and no line of a known trainer.",
+    fix="ingest the trainer's own log",
+)
 PROFILED_WINDOWS: Final = MessageKind(
     "profiled-windows",
     "TGS includes {held} of {whole} windows under a profiler, which slows steps: no clean windows "

@@ -229,13 +229,14 @@ def _doubts_of_samples(
 
     row: with the columns of `_rates_of_steps`
     """
+    of_bar = _steps_of_bar(windows)
     if row.get("samples_per_second") is None:
-        return []
+        return of_bar
     samples = row["samples_per_second"] * row["seconds_per_step"]
     counted = windows.with_values(tokens_per_gpu=np.full(windows.height, samples))
     evidence = choose_evidence(counted, run["evidence"])
     if evidence is None:
-        return []
+        return of_bar
     steady = steady_windows(counted, evidence)
     shown = {
         **row,
@@ -355,6 +356,11 @@ def _some_micro_steps(
     if every is not None or timed >= (1 - MAX_STEP_IMBALANCE) * passed:
         return None
     return messages.ACCUMULATION_UNKNOWN(timed=timed, passed=passed)
+
+
+def _steps_of_bar(windows: RunArrays) -> list[Message]:
+    """Return the doubt about steps of a progress bar; empty for other steps."""
+    return [messages.STEPS_OF_BAR()] if windows.has_quirk("steps_of_bar") else []
 
 
 def _other_work(facts: Mapping[str, Any]) -> Message | None:
@@ -490,6 +496,7 @@ def _time_warnings(
     """List doubts about the times of the steady rate, doubts of other modules first."""
     spikes = row["spikes"]
     doubts = (
+        *_steps_of_bar(windows),
         _without_data(windows, run, evidence),
         _longer_than_stamps(windows, evidence),
         _faster_on_the_whole(row, windows, evidence),

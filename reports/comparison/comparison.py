@@ -13,7 +13,7 @@ from fairmfu.metrics.compare import comparability
 from fairmfu.metrics.compare.comparison_row import ComparisonRow
 from fairmfu.metrics.compare.cost import Price, Prices
 from fairmfu.metrics.compare.studies import Study, find_studies
-from fairmfu.metrics.core.run_filter import filter_runs
+from fairmfu.metrics.core.run_filter import filter_runs, sort_runs
 from fairmfu.metrics.core.run_selection import choose, choose_one
 from fairmfu.metrics.pipeline.analysis import Analysis
 
@@ -33,6 +33,7 @@ from .run_set import mark_sides
 from .speed_change import GateResult, SpeedChange, gate, named_change
 from .study_text import (
     STUDY_SCHEMA,
+    Order,
     shown_studies,
     study_frame,
     study_heading,
@@ -50,7 +51,8 @@ class Comparison:
         runs without a rank. rows: the same with all metrics of each run, the input of the
         sentences. change: from the first to the second run, or set of runs, if two were named.
         studies: of one fact or several (metrics.compare.studies); they replace the groups that they
-        hold. asked: a fact or a baseline was named, and only studies are shown.
+        hold. asked: a fact or a baseline was named, and only studies are shown. order: of the runs
+        in tables.
     """
 
     ranked: pl.DataFrame
@@ -58,6 +60,7 @@ class Comparison:
     change: SpeedChange | None = None
     studies: Sequence[Study] = ()
     asked: bool = False
+    order: Order = None
 
     @property
     def sentences(self) -> list[str]:
@@ -88,7 +91,8 @@ class Comparison:
     @property
     def effects(self) -> pl.DataFrame:
         """Row per setting of each study, with the columns of STUDY_SCHEMA."""
-        return pl.concat([STUDY_SCHEMA.to_frame(), *map(study_frame, self.studies)])
+        frames = (study_frame(study, self.order) for study in self.studies)
+        return pl.concat([STUDY_SCHEMA.to_frame(), *frames])
 
     @property
     def table(self) -> pl.DataFrame:
@@ -97,7 +101,7 @@ class Comparison:
         tgs, tgs_low, tgs_high [tokens/s/GPU]; relative_tgs, relative_low, relative_high [ratio to
         the best]; logged_tflops, tflops [TFLOP/s/GPU]; gpu_hours_* [GPU-hours per 10^9 tokens].
         """
-        return add_verdicts(self.ranked, self.rows)
+        return self._in_order(add_verdicts(self.ranked, self.rows))
 
     def text(self, output: str = "table") -> str:
         """Return tables and notes of each group, as in a terminal.
@@ -109,7 +113,7 @@ class Comparison:
             return self.markdown()
         left, ranked = self._unstudied()
         several = len(self.studies) + bool(left) > 1
-        tables = [study_text(study, output, headed=several) for study in self.studies]
+        tables = [study_text(s, output, self.order, headed=several) for s in self.studies]
         return "\n\n".join([*tables, *([show_comparison(ranked, left, output)] if left else [])])
 
     def matrix(self, by_row: str, by_column: str, output: str = "table") -> str:
@@ -149,7 +153,14 @@ class Comparison:
             for row in self.rows
             if row["run_id"] not in studied or (row["rank"] and row["group"] in open_groups)
         ]
-        return left, self.ranked.filter(pl.col("run_id").is_in([row["run_id"] for row in left]))
+        ranked = self.ranked.filter(pl.col("run_id").is_in([row["run_id"] for row in left]))
+        return left, self._in_order(ranked)
+
+    def _in_order(self, runs: pl.DataFrame) -> pl.DataFrame:
+        """Return rows of runs in the order of tables."""
+        if self.order is None:
+            return runs
+        return runs.sort(pl.col("run_id").replace_strict(self.order), maintain_order=True)
 
     def gate(self, allowed: float, style: Style = PLAIN_STYLE) -> GateResult | None:
         """Return the result of `speed_change.gate`; None but for two runs.
@@ -162,7 +173,7 @@ class Comparison:
         """Return the comparison as Markdown; allowed: as in `gate`, None without one."""
         if self.change is None or self._repeated is not None:
             left, ranked = self._unstudied()
-            parts = [*map(study_markdown, self.studies)]
+            parts = [study_markdown(study, self.order) for study in self.studies]
             if self._repeated is not None and (allowed is not None or self._repeated.gap):
                 result = None if allowed is None else self.gate(allowed, MARKDOWN_STYLE)
                 parts.insert(0, change_heading(self._repeated, result))
@@ -221,13 +232,14 @@ def _named_sides(metrics: pl.DataFrame, names: Sequence[str]) -> dict[str, set[s
     return ids if two and not set.intersection(*ids.values()) else {}
 
 
-def compare(
+def compare(  # noqa: PLR0913 - each narrows the question or orders the answer
     analysis: Analysis,
     *names: str,
     price: Price | Prices | None = None,
     by: str | None = None,
     baseline: str | None = None,
     where: str | None = None,
+    sort: str | None = None,
 ) -> Comparison:
     """Return who is faster, by how much, how sure, and why the logs disagree.
 
@@ -236,6 +248,7 @@ def compare(
     by: a fact (metrics.compare.studies.FACTS) of which to show the effect
     baseline: the run to compare with
     where: SQL condition on columns of metrics, as for `filter_runs`
+    sort: column of metrics by which tables are sorted, as for `sort_runs`; ranks stay
 
     Runs are ranked within groups of like-for-like runs; for two runs that are not, the result names
     the differences, and no winner.
@@ -244,7 +257,8 @@ def compare(
     relative_tgs [ratio to the best], gpu_hours_per_billion_tokens [GPU-hours],
     loss_at_equal_tokens; a notebook shows both.
 
-    Raises RunNameError if no run has one of the names, RunFilterError for a wrong condition.
+    Raises RunNameError if no run has one of the names, RunFilterError for a wrong condition or
+    column.
 
     >>> compare(analysis, "titan-8b", "xtuner-8b").sentences
     """
@@ -258,9 +272,11 @@ def compare(
         base = None if baseline is None else choose_one(chosen, baseline)["run_id"]
         asked = by is not None or base is not None
         first = next(iter(chosen["run_id"]), None) if two else None
-        found = find_studies(rows, by, base or first)
+        found = find_studies(rows, by, base or first, chosen=bool(names))
         studies = found if asked else shown_studies(rows, found)
         change = named_change(sides, rows)
-        return Comparison(ranked, rows, change, studies, asked=asked)
+        sorted_ids = None if sort is None else sort_runs(chosen, sort)["run_id"]
+        order = None if sorted_ids is None else {name: n for n, name in enumerate(sorted_ids)}
+        return Comparison(ranked, rows, change, studies, asked=asked, order=order)
 
     return analysis.present(filter_runs(choose(analysis.metrics, *names), where), side_by_side)

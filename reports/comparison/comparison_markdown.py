@@ -84,7 +84,7 @@ def comparison_markdown(ranked: pl.DataFrame, rows: Sequence[ComparisonRow]) -> 
 
 def _all_differences(group: Sequence[ComparisonRow]) -> str:
     found = MARKDOWN_STYLE.plain("; ".join(group[0]["differs"]))
-    return f"Differences, a value per run in the order above: {found}." if found else ""
+    return f"Differences, by rank: {found}." if found else ""
 
 
 def change_heading(change: SpeedChange, result: GateResult | None = None) -> str:

@@ -56,7 +56,7 @@ def study_heading(study: Study) -> str:
     made_up = " [synthetic]" if first["synthetic"] else ""
     settings = [effect.setting for effect in study.effects]
     shared = [_fact_words(name, first) for name in COMMON_FACTS if _is_shared(name, settings)]
-    model = first["model"] or "one model"
+    model = first["model"] or ("one model" if first["work"] else "unnamed model")
     about = ", ".join([f"{model} ({first['log_format']})", *filter(None, shared)])
     few = len(study.by) <= MAX_NAMED_FACTS
     by = _facts(study.by) if few else f"{len(study.by)} facts"
@@ -126,6 +126,8 @@ def _assumed(study: Study) -> str:
         return ""
     settings = [effect.setting for effect in study.effects]
     unknown = [n for n in ASSUMED if all(setting.values[n] is None for setting in settings)]
+    first = study.baseline.first
+    unknown = unknown if first["work"] or first["model"] else ["model", *unknown]
     return f" This assumes equal {_facts(unknown)}, which no log states." if unknown else ""
 
 
@@ -300,27 +302,31 @@ def _costs(study: Study) -> str:
 
 # --- tables and notes ---------------------------------------------------------------------
 
+Order = Mapping[str, int] | None
+"""Place of each run_id in tables; None: the order of the study."""
 
-def study_text(study: Study, output: str, *, headed: bool = True) -> str:
+
+def study_text(study: Study, output: str, order: Order = None, *, headed: bool = True) -> str:
     """Return heading, table and notes of a study, as in a terminal."""
     blocks = [f"{printable(study_heading(study))}"] if headed else []
-    blocks.append(study_table(study, output))
+    blocks.append(study_table(study, output, order))
     blocks += [wrapped(f"- {printable(note)}") for note in study_notes(study)]
     return "\n".join(blocks)
 
 
-def study_markdown(study: Study) -> str:
+def study_markdown(study: Study, order: Order = None) -> str:
     """Return heading, sentence, table and notes of a study as Markdown."""
     plain = MARKDOWN_STYLE.plain
     notes = "\n".join(f"- {plain(note)}" for note in study_notes(study))
     told = f"{plain(study_sentence(study))}"
-    parts = (f"### {plain(study_heading(study))}", told, study_table(study, "markdown"), notes)
+    table = study_table(study, "markdown", order)
+    parts = (f"### {plain(study_heading(study))}", told, table, notes)
     return "\n\n".join(filter(None, parts))
 
 
-def study_table(study: Study, output: str) -> str:
+def study_table(study: Study, output: str, order: Order = None) -> str:
     """Return the table of a study."""
-    frame = study_frame(study)
+    frame = study_frame(study, order)
     columns = SCALE_COLUMNS if study.kind == "scale" else SETTING_COLUMNS
     filled = {n: how for n, how in columns.items() if frame[n].null_count() < frame.height}
     return render_frame(frame, output, filled, droppable=DROPPABLE_COLUMNS)
@@ -353,6 +359,7 @@ SCALE_COLUMNS: Final[Columns] = {
     "runs": ("runs", str),
     "tgs": ("TGS", count),
     "tokens_per_second": ("tokens/s\nof all GPUs", count),
+    "samples_per_second": ("samples/s\nof all GPUs", count),
     "efficiency": ("efficiency", str),
     "per_doubling": ("kept per\ndoubling", percent),
     **_USE,
@@ -373,8 +380,10 @@ DROPPABLE_COLUMNS: Final = (
 """Columns that a narrow terminal omits, in this order."""
 
 
-def study_frame(study: Study) -> pl.DataFrame:
+def study_frame(study: Study, order: Order = None) -> pl.DataFrame:
     """Return a row per setting of a study, columns of STUDY_SCHEMA.
+
+    order: a setting has the place of its fastest run
 
     setting: what differs from the baseline; run: its fastest run; runs: their number
     tgs [tokens/s/GPU], samples_per_second: the pooled rate; ratio, ratio_low, ratio_high: to the
@@ -382,7 +391,10 @@ def study_frame(study: Study) -> pl.DataFrame:
         differs; efficiency and per_doubling: of a study of scale
     """
     points = {point.gpus: point for point in scale_points(study)} if study.kind == "scale" else {}
-    rows = [_frame_row(study, effect, points) for effect in study.effects]
+    effects = list(study.effects)
+    if order is not None:
+        effects.sort(key=lambda effect: order[effect.setting.first["run_id"]])
+    rows = [_frame_row(study, effect, points) for effect in effects]
     return pl.DataFrame(rows, schema=STUDY_SCHEMA, strict=False)
 
 

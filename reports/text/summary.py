@@ -194,7 +194,7 @@ def show_comparison(
         blocks += [wrapped(f"- {printable(note)}") for note in notes]
         if differs := group[0]["differs"]:
             listed = printable(join_values(differs))
-            blocks.append(wrapped(f"- Differences, a value per run in the order above: {listed}."))
+            blocks.append(wrapped(f"- Differences, by rank: {listed}."))
     return "\n".join(blocks).strip("\n")
 
 
@@ -202,9 +202,10 @@ def comparison_frames(
     comparison: pl.DataFrame, rows: Sequence[ComparisonRow], output: str
 ) -> dict[str | None, list[str]]:
     """Return the tables by group; None: the table of runs without a rank."""
-    labels = pl.Series([row["label"] for row in rows], dtype=pl.String)
+    labels = {row["run_id"]: row["label"] for row in rows}
+    names = pl.Series([labels[run_id] for run_id in comparison["run_id"]], dtype=pl.String)
     tables: dict[str | None, list[str]] = {}
-    for (group,), of in comparison.with_columns(name=labels).group_by("group", maintain_order=True):
+    for (group,), of in comparison.with_columns(name=names).group_by("group", maintain_order=True):
         if group is None:
             tables[None] = [_apart(of, output)]
             continue

@@ -629,7 +629,7 @@ class _Speaker:
         if len({row["framework"] for row in self.group}) > 1:
             usual += [f"{COLUMN_LABELS['framework_version']}:", f"{COLUMN_LABELS['time_basis']}:"]
         found = [words for words in self.group[0]["differs"] if not words.startswith(tuple(usual))]
-        told = f"Differences, a value per run in the order above: {'; '.join(found)}."
+        told = f"Differences, by rank: {'; '.join(found)}."
         return self.style.plain(told) if found else ""
 
     def nearest(self) -> str:

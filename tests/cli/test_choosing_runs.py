@@ -101,8 +101,28 @@ def test_nothing_fulfils_a_condition(run: Callable[..., Result]) -> None:
 
 @pytest.mark.parametrize("words", [
     ("runs", "--where", "gpu = 8"), ("compare", "--where", "gpu = 8"), ("runs", "--sort", "-gpu"),
+    ("compare", "--sort", "-gpu"),
 ])  # fmt: skip
 def test_a_wrong_column_is_corrected(words: tuple[str, ...], run: Callable[..., Result]) -> None:
     said = run(*words)
     assert said.exit_code == 1
     assert "No column is called 'gpu'. Nearest: gpus" in said.stderr
+
+
+@pytest.mark.parametrize("column", ["logged_tgs", "-logged_tgs", "steps", "-run_id"])
+def test_comparisons_are_sorted_as_runs_are(column: str, run: Callable[..., Result]) -> None:
+    """The rows alone: each has the figures and the rank that it has without."""
+    commands = (["runs", "--sort", column], ["compare", "--sort", column], ["compare"])
+    runs, ordered, plain = (json.loads(run(*one, "--format", "json").stdout) for one in commands)
+    assert [row["run_id"] for row in ordered] == [row["run_id"] for row in runs]
+    assert sorted(ordered, key=lambda row: row["run_id"]) == sorted(
+        plain, key=lambda row: row["run_id"]
+    )
+
+
+def test_tables_of_a_comparison_are_sorted_and_its_sentences_stay(
+    run: Callable[..., Result],
+) -> None:
+    texts = [run("compare", "--sort", column, "--full").stdout for column in ("-tgs", "tgs")]
+    assert texts[0] != texts[1]
+    assert sorted(texts[0].splitlines()) == sorted(texts[1].splitlines())

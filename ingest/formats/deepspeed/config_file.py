@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from ..spec import CompanionFile
-from .engine import BATCH_SHARING_KEYS
+from .engine import BATCH_SHARING_KEYS, offload_facts
 
 
 def _engine_config(values: Mapping[str, Any]) -> dict[str, str]:
@@ -24,9 +24,16 @@ def _engine_config(values: Mapping[str, Any]) -> dict[str, str]:
     zero = values.get("zero_optimization")
     if isinstance(zero, dict) and _is_int(zero.get("stage")):
         facts["zero_stage"] = str(zero["stage"])
+        facts |= offload_facts(*(_device(zero.get(f"offload_{x}")) for x in ("param", "optimizer")))
     for section in (zero, values.get("tensor_parallel"), values):
         facts |= _sharing(section) if isinstance(section, dict) else {}
     return facts
+
+
+def _device(section: object) -> str | None:
+    """Return the device of an offload section; None without one."""
+    device = section.get("device") if isinstance(section, dict) else None
+    return device if isinstance(device, str) else None
 
 
 def _sharing(section: Mapping[str, Any]) -> dict[str, str]:

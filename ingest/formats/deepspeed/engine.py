@@ -435,6 +435,22 @@ EVENT_LINES: Final = (
     ),
 )
 
+_OFFLOAD_DEVICE: Final = r"(?:\w+\(device=(?:<[\w.]+: )?'?)?"
+"""Before the device, or before None."""
+
+
+def offload_facts(parameters: str | None, optimizer: str | None) -> dict[str, str]:
+    """Return what ZeRO keeps outside the GPU, by the devices of both; None is the GPU."""
+    devices = {"optimizer": optimizer, "parameters": parameters}
+    moved = {part: str(name).lower() for part, name in devices.items()}
+    said = [
+        part if name == "cpu" else f"{part} ({name})"
+        for part, name in moved.items()
+        if name != "none"
+    ]
+    return {"offload": ", ".join(said) or "none"}
+
+
 FACT_LINES: Final = (
     FactLine(
         anchor="--world_info=",
@@ -501,6 +517,18 @@ FACT_LINES: Final = (
     _key("gradient_accumulation_steps", "gradient_accumulation"),
     _key("world_size", "data_parallel"),
     _key("zero_optimization_stage", "zero_stage"),
+    FactLine(
+        anchor="offload_optimizer=",
+        regex=rf"{CONFIG_DUMP_PREFIX}zero_config \.+ .*\boffload_param={_OFFLOAD_DEVICE}(?P<parameters>\w+)\b"
+        rf".*\boffload_optimizer={_OFFLOAD_DEVICE}(?P<optimizer>\w+)\b",
+        read=lambda printed: offload_facts(printed["parameters"], printed["optimizer"]),
+        example="[2026-11-20 15:01:22,507] [INFO] [config.py:1001:print]   zero_config "
+        ".................. stage=3 contiguous_gradients=True offload_param="
+        "DeepSpeedZeroOffloadParamConfig(device='cpu', nvme_path=None, buffer_count=5) "
+        "offload_optimizer=None sub_group_size=1,000,000,000",
+        printed_by=f"{CONFIG_SOURCE} DeepSpeedConfig.print",
+        composed=True,
+    ),
     _key("steps_per_print", "log_interval"),
     FactLine(
         anchor="autotp_size=",

@@ -73,9 +73,17 @@ def _system(values: Mapping[str, Any]) -> dict[str, str]:
 
 
 SYSTEM_FILES: Final = (
-    CompanionFile(names=("*_system.json",), kind="JSON", read=_system, of_one_run=True),
+    CompanionFile(
+        names=("*_system.json", "../../../systems/{parent}.json"),
+        kind="JSON",
+        read=_system,
+        of_one_run=True,
+    ),
 )
-"""Systems of a submission: the one whose name begins the log's."""
+"""Systems of a submission: the one whose name begins the log's, or that of its folder:
+results/SYSTEM/BENCHMARK/result_0.txt belongs to systems/SYSTEM.json
+(mlcommons/policies/submission_rules.adoc, directory structure).
+"""
 
 MLPERF: Final = LogFormat(
     name="mlperf",

@@ -181,12 +181,16 @@ class DictBarMatcher:
         above, below: the nearest lines that are not blank. Without a bar on either line, the text
         is empty and nothing is learned about other dicts.
         """
+        bar = self.bar_of(above, text, below)
+        return f" {bar.told}" if bar else ""
+
+    def bar_of(self, above: str, text: str, below: str) -> ProgressBar | None:
+        """Return the bar of the next dict; None if unknown."""
         beside = DictBars.of(above, text, below)
         bar = self._of(beside) if beside else None
-        if bar is None:
-            return ""
-        self._launch.step = bar.step
-        return f" {bar.told}"
+        if bar is not None:
+            self._launch.step = bar.step
+        return bar
 
     def _of(self, beside: DictBars) -> ProgressBar | None:
         """Return the dict's own bar."""

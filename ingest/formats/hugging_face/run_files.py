@@ -2,6 +2,7 @@
 
 args.json               ms-swift's arguments, with their defaults
 adapter_config.json     PEFT's adapter, saved with every checkpoint
+trainer_state.json      the Trainer's state, saved with every checkpoint; a log as well
 *.yaml                  a user's config for LLaMA-Factory, axolotl or accelerate
 """
 
@@ -21,6 +22,23 @@ def _swift_file(values: Mapping[str, Any]) -> dict[str, str]:
     """Return facts of ms-swift's arguments; empty for another program's args.json."""
     known = "swift_version" in values or {"train_type", "tuner_type"} & values.keys()
     return swift_facts(values) if known else {}
+
+
+# -- the Trainer's state -------------------------------------------------------------------
+
+STATE_FACTS: Final = {
+    "logging_steps": "log_interval",
+    "max_steps": "total_steps",
+    "train_batch_size": "micro_batch_size",
+}
+
+
+def _trainer_state(values: Mapping[str, Any]) -> dict[str, str]:
+    """Return the plan of a training; counters may be of an early checkpoint."""
+    if not isinstance(values.get("log_history"), list):
+        return {}
+    numbers = {fact: values.get(key) for key, fact in STATE_FACTS.items()}
+    return {fact: str(n) for fact, n in numbers.items() if type(n) is int and n > 0}
 
 
 # -- PEFT ----------------------------------------------------------------------------------
@@ -69,6 +87,7 @@ RUN_FILES: Final = (
     CompanionFile(
         names=("adapter_config.json",), kind="JSON", read=_adapter_config, of_one_run=True
     ),
+    CompanionFile(names=("trainer_state.json",), kind="JSON", read=_trainer_state, of_one_run=True),
     CompanionFile(names=("args.json",), kind="JSON", read=_swift_file, of_one_run=True),
     *(
         CompanionFile(names=YAML_NAMES, kind="YAML", read=read, of_one_run=True)

@@ -222,7 +222,8 @@ CONFIG_RENAMING: Final = ("Model config ", "A config ")
 def _join(lines: Iterable[tuple[int, str]]) -> Iterator[tuple[int, int, str]]:
     """Yield lines; add the progress bar's step and seconds to its dict.
 
-    If standard output went elsewhere, only bars are left: every bar is a step then.
+    A single dict gives no interval, and without standard output only bars are left: every bar is a
+    step then.
     """
     waiting, ahead, lines = list[tuple[int, str]](), deque[tuple[int, str]](), iter(lines)
     source = iter(_own_configs(_in_turn(ahead, lines)))
@@ -236,10 +237,14 @@ def _join(lines: Iterable[tuple[int, str]]) -> Iterator[tuple[int, int, str]]:
     if ONE_OR_MORE_TAGS.match(waiting[-1][1]):
         yield from _joined_by_tag(waiting, source, _read_ahead(lines, ahead))
         return
+    if not any(DICT_START in text for text in _read_ahead(lines, ahead)):
+        yield from _bars([*waiting, *source])
+        return
     *before, held = waiting
     yield from ((number, 1, text) for number, text in before)
-    above = next((text for _, text in reversed(before) if text.strip()), "")
-    added = DictBarMatcher(chain((above, held[1]), _read_ahead(lines, ahead)))
+    above = _nearest_text(reversed(before))
+    read_texts = [text for _, text in ahead]
+    added = DictBarMatcher(chain((above, held[1], *read_texts), _read_ahead(lines, ahead)))
     blank: list[tuple[int, str]] = []
     for number, text in source:
         if DICT_START in held[1] and not text.strip():
@@ -350,29 +355,56 @@ END_DICT_START: Final = "{'train_runtime': "
 
 
 def _bars(lines: Sequence[tuple[int, str]]) -> Iterator[tuple[int, int, str]]:
-    """Yield the states of the training's own bar.
+    """Yield the states of the training's own bar, and other lines.
 
-    Bars of evaluations have another total. A line has many states: only the first counts the line.
-    After the end the last state is drawn again. If lines of several nodes have tags, only the first
-    node's bars count, as clocks differ.
+    lines: with one dict at most, which is the state of its own bar. Bars of evaluations have another
+    total. A line has many states: only the first counts the line. After the end the last state is
+    drawn again. If lines of several nodes have tags, only the first node's bars count, as clocks
+    differ.
     """
-    matches = filter(None, (TOTAL_STEPS.search(text) for _, text in lines))
-    totals = {(match[1] or match[2]).replace(",", "") for match in matches}
+    place, dict_bar = _dict_with_bar(lines)
+    if place >= 0 and dict_bar is None:
+        yield from ((number, 1, text) for number, text in lines)
+        return
+    totals, shown = _planned_totals(lines, dict_bar), dict_bar.step if dict_bar else None
     last, ended, writer = 0, False, None
-    for number, text in lines:
+    for index, (number, text) in enumerate(lines):
         ended = ended or END_DICT_START in text
-        states: dict[int, ProgressBar] = {}
+        states: dict[int, str] = {}
         tag = _tag_of(text)
         for bar in filter(None, drawn_bars(text[len(tag) :]) if writer in (None, tag) else ()):
-            again = ended and bar.step == last
-            if str(bar.total) in totals and bar.is_within and not again:
-                states.setdefault(bar.step, bar)  # a later one is a redraw
+            again = (ended and bar.step == last) or bar.step == shown
+            if bar.total in totals and bar.is_within and not again:
+                states.setdefault(bar.step, bar.told)  # a later one is a redraw
         if states:
             last, ended, writer = next(reversed(states)), False, tag
-        else:
-            yield number, 1, text
-        for index, state in enumerate(states.values()):
-            yield number, int(index == 0), state.told
+        records = list(states.values())
+        if index == place and dict_bar:
+            records.append(f"{text} {dict_bar.told}")
+        for position, record in enumerate(records or [text]):
+            yield number, int(position == 0), record
+
+
+def _dict_with_bar(lines: Sequence[tuple[int, str]]) -> tuple[int, ProgressBar | None]:
+    """Return the index of the dict's line, -1 if none, and the dict's own bar."""
+    place = next((i for i, (_, text) in enumerate(lines) if DICT_START in text), -1)
+    if place < 0:
+        return place, None
+    above, text = _nearest_text(reversed(lines[:place])), lines[place][1]
+    below = _nearest_text(lines[place + 1 :])
+    return place, DictBarMatcher((above, text, below)).bar_of(above, text, below)
+
+
+def _nearest_text(lines: Iterable[tuple[int, str]]) -> str:
+    """Return the first text that is not blank; empty if there is none."""
+    return next((text for _, text in lines if text.strip()), "")
+
+
+def _planned_totals(lines: Iterable[tuple[int, str]], dict_bar: ProgressBar | None) -> set[int]:
+    """Return the steps planned, by headers or by the bar of a dict."""
+    matches = filter(None, (TOTAL_STEPS.search(text) for _, text in lines))
+    totals = {int((match[1] or match[2]).replace(",", "")) for match in matches}
+    return totals | ({dict_bar.total} if dict_bar else set())
 
 
 def _own_configs(lines: Iterable[tuple[int, str]]) -> Iterator[tuple[int, str]]:

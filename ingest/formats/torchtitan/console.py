@@ -18,6 +18,7 @@ from itertools import groupby
 from typing import Any, Final
 
 from ..launch_commands import joined_command
+from ..launch_view import Finished, LaunchView
 from ..software_lines import SOFTWARE_LINES
 from ..spec import (
     GIB,
@@ -371,6 +372,19 @@ KNOWN_LINES: Final = (
 """Lines that state nothing: with them, the lines without a pattern are few and worth reading."""
 
 
+SWAPPED: Final = "Swapped to "
+"""Start of a line after the one with the recipe, which names no recipe itself."""
+
+
+def _settle_quantization(launch: LaunchView) -> Finished:
+    """Keep the line with the recipe, where a later one follows without."""
+    lines = [fact for fact in launch.facts if fact["name"] == "quantization"]
+    swaps = [fact for fact in lines if str(fact["value"]).startswith(SWAPPED)]
+    for fact in swaps if len(swaps) < len(lines) else ():
+        launch.facts.remove(fact)
+    return Finished()
+
+
 TORCHTITAN: Final = LogFormat(
     name="torchtitan",
     quirks=("rates_rounded", "accumulation_stated", "claims_follow_rate"),
@@ -384,6 +398,7 @@ TORCHTITAN: Final = LogFormat(
     step_pieces=r"\bstep:\W{0,9}[\d,]+\W{1,9}loss:|^[^|]*\b(?:tps|tflops):\W{0,9}\d[^|]*$",
     looks_like_step=r"(?<!validate )(?<!evaluation:  )\bstep: *[\d,]+ +(?:token: +[\d.,]+ +)?(?:current )?loss:"
     r"|- INFO - current loss: |\bstep=\d+ global_avg_loss=",
+    finish=_settle_quantization,
     noise=r"\x1b\[(?:\d+;)*\d*m|\[(?:\d+;)*\d*m",  # faster than with \x1b?
     clock=r"(?P<stamp>\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:,\d{3})?)",
     # any line of the header, as excerpts omit some
@@ -939,7 +954,7 @@ TORCHTITAN: Final = LogFormat(
         FactLine(
             anchor="loat8",
             regex=r"(?P<quantization>Float8 .*training active.*"
-            r"|Swapped to (?:.* )?[Ff]loat8 ?[Ll]inear layers.*)",
+            rf"|{SWAPPED}(?:.* )?[Ff]loat8 ?[Ll]inear layers.*)",
             example="Float8 tensorwise scaled training active",
             printed_by="pytorch/torchtitan/torchtitan/components/quantization/float8.py@81af883",
             composed=True,
@@ -947,7 +962,7 @@ TORCHTITAN: Final = LogFormat(
         FactLine(
             anchor="MX",
             regex=r"(?P<quantization>MX(?:FP8)? (?:MoE )?training (?:active|enabled).*"
-            r"|Swapped to MXLinear layers.*)",
+            rf"|{SWAPPED}MXLinear layers.*)",
             example="MX training active with recipe mxfp8_cublas",
             printed_by="pytorch/torchtitan/torchtitan/components/quantization/mx.py@81af883",
             composed=True,

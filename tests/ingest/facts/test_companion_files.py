@@ -67,6 +67,14 @@ datasets: [{path: a, type: b}]
 """
 ACCELERATE = "compute_environment: LOCAL_MACHINE\nnum_processes: 8\nmixed_precision: bf16\n"
 WANDB = {"gpu": "NVIDIA H100 80GB HBM3", "gpu_count": 8, "git": {"commit": "abc"}}
+STATE = {
+    "global_step": 20,
+    "logging_steps": 10,
+    "max_steps": 500,
+    "train_batch_size": 4,
+    "num_input_tokens_seen": 0,
+    "log_history": [{"loss": 2.5, "step": 10}, {"loss": 2.4, "step": 20}],
+}
 SYSTEM = {
     "number_of_nodes": "2",
     "accelerators_per_node": "8",
@@ -130,6 +138,11 @@ def stated(log: Path) -> dict[str, str]:
             {"gpus": "16", "accelerator": "NVIDIA H100-SXM5-80GB"},
         ),
         ("job.sbatch", SCRIPT, {"gpus": "32", "seq_len": "8192"}),
+        (
+            "trainer_state.json",
+            STATE,
+            {"log_interval": "10", "total_steps": "500", "micro_batch_size": "4"},
+        ),
     ],
     ids=lambda value: value if isinstance(value, str) and "." in value[:20] else "",
 )
@@ -146,6 +159,9 @@ def test_each_kind_of_file_gives_its_facts(
 @pytest.mark.parametrize(
     ("name", "content", "change", "absent"),
     [
+        ("trainer_state.json", STATE, {"log_history": None}, "log_interval"),
+        ("trainer_state.json", STATE, {"logging_steps": 0.1}, "log_interval"),
+        ("trainer_state.json", STATE, {"train_batch_size": None}, "micro_batch_size"),
         ("args.json", SWIFT, {"modules_to_save": ["lm_head"]}, "trainable"),
         ("args.json", SWIFT, {"tuner_type": "longlora"}, "trainable"),
         ("args.json", SWIFT, {"tuner_type": "full", "freeze_parameters_ratio": 0.5}, "trainable"),
@@ -163,6 +179,45 @@ def test_a_value_that_decides_nothing_gives_no_fact(
     assert absent in stated(logs / "run.log")
     (logs / name).write_text(json.dumps(content | change))
     assert absent not in stated(logs / "run.log")
+
+
+def test_a_state_gives_itself_no_facts_and_a_log_of_other_steps_none(logs: Path) -> None:
+    """The interval between dicts of standard output is in no other place."""
+    state = logs / "trainer_state.json"
+    state.write_text(json.dumps(STATE))
+    assert facts_from_companions(state) == []
+    facts = facts_from_companions(logs / "run.log")
+    logged = {"name": "total_steps", "value": "400", "origin": "log:1", "line": 1}
+    assert [f["name"] for f in without_other_runs(facts, [logged])] == ["total_steps"]
+    assert without_other_runs(facts, [logged | {"value": "500"}]) == facts
+
+
+def test_a_submission_has_its_systems_beside_its_results(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the layout: results/SYSTEM/BENCHMARK/result_N.txt and systems/SYSTEM.json."""
+    systems = tmp_path / "systems"
+    systems.mkdir()
+    for nodes, name in enumerate(("dgx[h100]_n2", "other"), 2):
+        (systems / f"{name}.json").write_text(json.dumps(SYSTEM | {"number_of_nodes": str(nodes)}))
+    folder = tmp_path / "results" / "dgx[h100]_n2" / "llama2_70b_lora"
+    folder.mkdir(parents=True)
+    log = folder / "result_0.txt"
+    log.write_text("")
+    file = "../../../systems/dgx[h100]_n2.json"
+    expected = {("gpus", "16"), ("accelerator", "NVIDIA H100-SXM5-80GB")}
+
+    def found(path: Path) -> set[tuple[str, str, str]]:
+        return {(f["name"], f["value"], f["origin"]) for f in facts_from_companions(path)}
+
+    assert found(log) == {(*fact, f"companion:{file}") for fact in expected}
+    assert folder / file in shared_fact_files(folder, ["result_0.txt"])
+    logged = {"name": "gpus", "value": "8", "origin": "log:1", "line": 1}
+    kept = without_other_runs(facts_from_companions(log), [logged])
+    assert [(f["name"], f["value"]) for f in kept] == [("gpus", "16")]  # only the contradiction
+    monkeypatch.chdir(folder)
+    assert found(Path("result_0.txt")) == found(log)
+    assert found(systems / "run.log") == set()
 
 
 def test_gpus_of_one_machine_are_inferred_and_those_of_a_slurm_job_are_not(logs: Path) -> None:

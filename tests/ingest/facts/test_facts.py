@@ -281,6 +281,7 @@ def test_companions_state_what_is_a_number(logs: Path) -> None:
         "global_batch_size": "64",
         "precision": "bf16",
         "zero_stage": "3",
+        "offload": "none",
         "context_parallel": "2",
         "tensor_parallel": "4",
         "seq_len": "512",
@@ -470,7 +471,7 @@ def test_files_that_give_facts_to_a_whole_folder_are_named(logs: Path) -> None:
     wandb.parent.mkdir(parents=True)
     wandb.touch()
     every = {"facts.toml", "config.json", "ds_config.json", "config.yaml", "job.toml"}
-    every |= {"wandb-metadata.json", "args.json", "adapter_config.json"}
+    every |= {"wandb-metadata.json", "args.json", "adapter_config.json", "trainer_state.json"}
     assert {p.name for p in shared_fact_files(logs, None) if p.parent == logs} == every
     assert wandb in shared_fact_files(logs, None)
     assert shared_fact_files(logs, ["facts.toml", "run.log"]) == [logs / "facts.toml"]

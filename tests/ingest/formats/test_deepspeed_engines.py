@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from datetime import datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from fairmfu.ingest.extract.log_tables import read_log_tables
 from fairmfu.ingest.facts import facts as given
+from fairmfu.ingest.facts.companion_files import facts_from_companions
+from fairmfu.ingest.parse.record_sink import ParsedSource
 from fairmfu.metrics.audit.messages import STEPS_REPEATED
 from fairmfu.metrics.core.messages import NOT_RANKED
 from fairmfu.metrics.pipeline.analysis import analyse
@@ -243,3 +247,33 @@ def test_it_is_said_what_to_give_where_ranks_may_share(measured: Measured) -> No
     row = measured(LAUNCHER + dump(GPUS // SHARE) + "".join(trained(BATCH // SHARE)))
     assert any("as if 4 GPUs share each micro-batch" in one for one in row["warnings"])
     assert not ranked(row)
+
+
+@pytest.mark.parametrize(
+    ("param", "optimizer", "expected"),
+    [
+        ("None", "None", "none"),
+        ("DeepSpeedZeroOffloadParamConfig(device='cpu', nvme_path=None)", "None", "parameters"),
+        ("None", "Config(device=<OffloadDeviceEnum.cpu: 'cpu'>, pin_memory=True)", "optimizer"),
+        ("Config(device='nvme', x=1)", "Config(device='cpu', x=1)", "optimizer, parameters (nvme)"),
+        ("Config(device='none', x=1)", "Config(device='none', x=1)", "none"),
+    ],
+)
+def test_what_zero_keeps_outside_the_gpu_is_a_fact(
+    param: str, optimizer: str, expected: str, parse: Callable[..., ParsedSource]
+) -> None:
+    line = (
+        "[2026-11-20 15:01:22,507] [INFO] [config.py:1001:print]   zero_config .................. "
+        f"stage=3 offload_param={param} offload_optimizer={optimizer} sub_group_size=1000000000"
+    )
+    facts = parse("deepspeed", [line]).launches[0].facts
+    assert [f["value"] for f in facts if f["name"] == "offload"] == [expected]
+
+
+@pytest.mark.parametrize("device", ["cpu", "nvme", "none", None, 5])
+def test_a_config_says_what_is_offloaded_as_the_log_does(device: object, tmp_path: Path) -> None:
+    zero = {"stage": 3, "offload_optimizer": {"device": device}}
+    (tmp_path / "ds_config.json").write_text(json.dumps({"zero_optimization": zero}))
+    facts = {f["name"]: f["value"] for f in facts_from_companions(tmp_path / "run.log")}
+    expected = {"cpu": "optimizer", "nvme": "optimizer (nvme)"}
+    assert facts["offload"] == expected.get(str(device), "none")

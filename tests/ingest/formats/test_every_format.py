@@ -23,6 +23,7 @@ from fairmfu.ingest.formats.deepspeed.engine import DEEPSPEED
 from fairmfu.ingest.formats.registry import BUILT_IN_FORMATS
 from fairmfu.ingest.formats.spec import (
     ENGINE_PRECEDENCE,
+    ONLY_BARS_PRECEDENCE,
     EventLine,
     FactBlock,
     FactLine,
@@ -52,6 +53,7 @@ def is_record(case: ParameterSet) -> bool:
 STEP_LINES, FACT_LINES = cases("steps"), cases("facts")
 EVENT_LINES, BLOCKS = cases("events"), cases("blocks")
 ALL_LINES = [*STEP_LINES, *FACT_LINES, *EVENT_LINES]
+SHOWN_BY_A_LINE = [f for f in BUILT_IN_FORMATS if f.precedence > ONLY_BARS_PRECEDENCE]
 each_format = each_case("log_format", BUILT_IN_FORMATS, ids=lambda f: f.name)
 
 
@@ -196,7 +198,7 @@ ANYBODYS = '"tag": "train/learning_rate"'
 
 @each_case(
     ("log_format", "line"),
-    [(f, line) for f in BUILT_IN_FORMATS for line in f.steps if line.anchor != ANYBODYS],
+    [(f, line) for f in SHOWN_BY_A_LINE for line in f.steps if line.anchor != ANYBODYS],
 )
 def test_detect_tells_the_format_from_one_step(log_format: LogFormat, line: StepLine) -> None:
     chunk = Chunk(1, line.example.encode() + b"\n")
@@ -251,7 +253,7 @@ def test_a_format_is_a_companion_of_those_of_higher_precedence(
 ) -> None:
     """A single line of one under a format that stands alone is none of its steps either."""
     path = tmp_path / "run.log"
-    for companion in (f for f in BUILT_IN_FORMATS if f.precedence < log_format.precedence):
+    for companion in (f for f in SHOWN_BY_A_LINE if f.precedence < log_format.precedence):
         texts = [companion.steps[0].example, log_format.steps[0].example]
         path.write_text("".join(f"{text}\n" for text in texts))
         primary, companions = detect_format(path, [Chunk(1, path.read_bytes())])

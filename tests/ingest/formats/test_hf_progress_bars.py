@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
 
@@ -44,12 +45,17 @@ def copied(bar: str, epoch: str, loss: str = "2.5000") -> str:
     return f"{bar}[INFO|2026-11-20 15:06:10] llamafactory.train.callbacks:143 >> {said}"
 
 
-def read(lines: Sequence[str]) -> Rows:
-    """Step and time of each dict; none of one that has no bar: its step is counted."""
+def rows_of(lines: Sequence[str]) -> list[dict[str, Any]]:
+    """Rows of all dicts, and of bars if there is one dict."""
     numbered = (NumberedLine(n, text, cut=False) for n, text in enumerate(lines, 1))
     parsed = parse_lines(numbered, HF_CONSOLE)
     assert (parsed.lines, parsed.unread_lines) == (len(lines), 0)
-    found = [(row["step"], row.get("since_start_s")) for x in parsed.launches for row in x.rows]
+    return [row for launch in parsed.launches for row in launch.rows]
+
+
+def read(lines: Sequence[str]) -> Rows:
+    """Step and time of each dict; none of one that has no bar: its step is counted."""
+    found = [(x["step"], x.get("since_start_s")) for x in rows_of(lines) if x.get("loss")]
     return [None if since is None else (step, since) for step, since in found]
 
 
@@ -448,7 +454,39 @@ def test_a_dict_has_its_own_writers_bar(style: Callable[[Run], list[str]]) -> No
         mixed = joined([tag + next(left[tag]) for tag in turns])
         for tag, lines in own.items():
             mine = [text[len(tag) :] for of, text in zip(turns, mixed, strict=True) if of == tag]
-            assert mine == joined(lines), (seed, tag)
+            assert dicts_of(mine) == dicts_of(joined(lines)), (seed, tag)
+
+
+def dicts_of(lines: Sequence[str]) -> list[str]:
+    return [line for line in lines if "{'loss': " in line]
+
+
+@pytest.mark.parametrize("style", REDRAWN, ids=lambda style: style.__name__)
+def test_the_bars_around_a_single_dict_are_steps(style: Callable[[Run], list[str]]) -> None:
+    """Each drawn step is a row with its own time."""
+    for seed in range(500 if THOROUGH else 40):
+        draw = Random(f"{style.__name__} {seed}")  # noqa: S311 - no secret
+        run = drawn_run(draw, 0.3)
+        fresh, step, said, copy = draw.choice(run.logged)
+        rest = [n for n in run.seconds if step < n < step + 20 and n in run.bars]
+        lines = style(Run([(fresh, step, said, copy)], run.bars, run.seconds))
+        rows = rows_of([*lines, *(run.bars[n] for n in rest)])
+        drawn = {*rest, step} | ({*fresh} if style is not behind else set())
+        assert {x["step"] for x in rows} == drawn, seed
+        assert all(x["since_start_s"] == int(run.seconds[x["step"]]) for x in rows), seed
+        assert [x["step"] for x in rows if x.get("loss")] == [step]
+
+
+def test_a_single_dict_without_its_own_bar_leaves_bars_unread() -> None:
+    """They may be of another training, or of none."""
+    lines = [bar(1, 10, 55), shown("0.1"), "x", bar(3, 30, 77), bar(4, 40, 77)]
+    assert [x["step"] for x in rows_of(lines)] == [1]
+
+
+def test_bars_of_an_evaluation_are_no_steps_of_a_single_dict() -> None:
+    lines = [bar(9, 90), bar(10, 100), shown("0.1"), bar(10, 100), bar(1, 2, 13), bar(2, 4, 13)]
+    rows = rows_of([*lines, bar(11, 130)])
+    assert [(x["step"], x["since_start_s"]) for x in rows] == [(9, 90), (10, 100), (11, 130)]
 
 
 def nodes(names: Sequence[str], *, late: int) -> list[str]:

@@ -5,11 +5,13 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from pathlib import Path
 
+import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fairmfu.ingest import read_logs
+from fairmfu.metrics.compare.comparability import rank_runs
 from fairmfu.metrics.pipeline.analysis import Analysis, analyse
 from fairmfu.reports.comparison.comparison import Comparison, compare
 
@@ -118,3 +120,13 @@ def test_a_slow_start_or_stall_is_a_doubt_of_samples_too(tmp_path: Path) -> None
     assert row["samples_per_update"] == 4
     assert row["doubts"]
     assert not [doubt for doubt in row["doubts"] if "TGS" in doubt]
+
+
+def test_a_pack_is_no_sample(tmp_path: Path) -> None:
+    analysis = analysed(tmp_path, one=pipeline_log(1.0, 4), other=pipeline_log(2.0, 4))
+    packed = analysis.metrics.with_columns(
+        packed=pl.when(pl.col("name") == "one").then(pl.lit("true")).otherwise(pl.lit("false"))
+    )
+    ranked = rank_runs(packed, analysis.windows)
+    assert ranked["rank"].to_list() == [None, None]
+    assert "different packing" in ranked["not_ranked"][0][-1]

@@ -271,6 +271,60 @@ def test_an_unknown_quantized_precision_is_named_as_such() -> None:
     assert study_sentence(study).startswith("precision bf16 -> below 16 bits runs 1.150x (")
 
 
+@pytest.mark.parametrize("precision", [None, "fp8+lm_head"])
+def test_each_recipe_of_a_precision_is_a_setting(precision: str | None) -> None:
+    """As in a table of tensorwise and rowwise scaling against bf16; pooled, both were lost."""
+    said = (
+        "Float8 tensorwise scaled training active",
+        "Float8 training active with recipe rowwise",
+    )
+    runs = [{"precision": precision, "quantization": text} for text in said]
+    (study,) = studies_of(rate(6019), rate(7190) | runs[0], rate(6649) | runs[1])
+    words = study_sentence(study)
+    assert f"-> {precision or 'below 16 bits'} (tensorwise): 1.195x" in words
+    assert "(rowwise): 1.105x" in words
+    (alone,) = studies_of(rate(6019), rate(7190) | runs[0])
+    assert "(tensorwise)" not in study_sentence(alone)
+
+
+def by_samples(per_second: float, gpus: int, **facts: Any) -> dict[str, Any]:
+    """A run of known batch and time, whose tokens and model the log does not state."""
+    batch = facts.get("samples_per_update", 4.0 * gpus)
+    seconds = batch / per_second
+    ends = {"seconds_per_step_low": seconds * 0.999, "seconds_per_step_high": seconds * 1.001}
+    unknown = dict.fromkeys(
+        ("tgs", "tgs_low", "tgs_high", "seq_len", "model", "work", "token_basis")
+    )
+    rates = {"samples_per_second": per_second, "seconds_per_step": seconds}
+    return {**unknown, **rates, **ends, "samples_per_update": batch, "gpus": gpus, **facts}
+
+
+@given(st.floats(1, 1e4), st.floats(0.1, 4), st.integers(1, 64), st.integers(1, 8))
+def test_scale_by_samples_is_per_gpu(
+    per_second: float, efficiency: float, gpus: int, times: int
+) -> None:
+    """Chosen runs whose logs name no model are taken as runs of one, and the sentence says so."""
+    more = gpus * (times + 1)
+    runs = by_samples(per_second, gpus), by_samples(per_second * efficiency * more / gpus, more)
+    assert studies_of(*runs) == []
+    (study,) = studies_of(*runs, by="gpus")
+    ratio = study.effects[1].ratio
+    assert (study.kind, ratio and ratio.ratio) == ("scale", pytest.approx(efficiency))
+    assert "It assumes equal model" in study_sentence(study)
+    shown = study_frame(study)["samples_per_second"].to_list()
+    assert shown == pytest.approx([per_second, per_second * efficiency * more / gpus])
+    assert len(studies_of(*runs, chosen=True)) == 1
+
+
+@pytest.mark.parametrize("unlike", [{"packed": "true"}, {"seq_len": 4096}])
+def test_samples_of_other_lengths_have_no_ratio(unlike: dict[str, Any]) -> None:
+    """A pack of samples takes longer than a sample: 12 s against 10.2 s is no loss of speed."""
+    runs = by_samples(1.57, 8, zero_stage=3), by_samples(1.33, 8, zero_stage=2) | unlike
+    assert studies_of(*runs, chosen=True) == []
+    plain, other = studies_of(*runs, by_samples(1.4, 8, zero_stage=1), chosen=True)[0].effects[1:]
+    assert {plain.ratio is None, other.ratio is None} == {True, False}
+
+
 def test_runs_of_unknown_settings_are_no_repeats() -> None:
     """Three excerpts that do not state recompute may be three experiments."""
     silent = {"recompute": None}

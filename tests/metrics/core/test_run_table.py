@@ -35,7 +35,7 @@ String: model accelerator device
 Int64: gpus seq_len global_batch_size micro_batch_size gradient_accumulation replicas
 Int64: replica_groups tensor_parallel pipeline_parallel context_parallel expert_parallel
 Int64: zero_stage
-String: compile torch cuda nccl driver commit packed attention quantization
+String: offload compile torch cuda nccl driver commit packed attention quantization
 List(String): inferred
 String: precision recompute trainable step_unit
 Boolean: rate_excludes_data
