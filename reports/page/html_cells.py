@@ -27,12 +27,13 @@ class Column:
     """Head of a table's column.
 
     heading: one or several lines; css_class: of the cells; static: the digits are no figure of a
-        run
+        run; unit: for CSV, of a heading without one
     """
 
     heading: str
     css_class: str = ""
     static: bool = False
+    unit: str = ""
 
     @property
     def lines(self) -> list[str]:
@@ -60,11 +61,14 @@ def significant(value: float | None) -> str:
     return f"{value:,.0f}" if abs(value) >= bridge_text.MIN_WHOLE_FIGURE else f"{value:.3g}"
 
 
-def sort_key(value: float | str | None) -> str:
-    """Return a sort key for browsers: a figure with six digits, "" if unknown."""
+def sort_key(value: float | str | None, unit: float = 1.0) -> str:
+    """Return a sort key for browsers: a figure with six digits, "" if unknown.
+
+    unit: of the column, in that of the value
+    """
     if value is None or isinstance(value, str):
         return value or ""
-    return f"{value:.6g}"
+    return f"{value / unit:.6g}"
 
 
 def scientific(value: float | None) -> str:
@@ -166,5 +170,6 @@ GLOBALS: Final[dict[str, object]] = {
     "CLAIMS": CLAIMS,
     "Column": Column,
     "DASH": DASH,
+    "GIB": tabular.GIB,
     "by_convention": by_convention,
 }

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import re
 import shutil
 import subprocess
@@ -24,6 +26,7 @@ from fairmfu.reports.page import html_report
 from fairmfu.reports.page.html_document import Sheet
 from fairmfu.reports.page.html_run import accelerator_of
 from fairmfu.reports.page.report_data import ReportContent, build_content
+from fairmfu.reports.text.tabular import GIB
 from tests.support.nights import plan_of, write_night
 from tests.support.told_nights import regression
 
@@ -534,6 +537,57 @@ def test_a_search_leaves_the_rows_with_all_words(
         assert tab.page.inner_text("#runs output").startswith(f"{len(expected)} of ")
         tab.page.get_by_label("Search all columns").fill("")
         assert tab.ask(TABLE) == list(told.data["runs"])
+
+
+COPIED: Final = """(() => {
+  navigator.clipboard.writeText = async (text) => { window.copied = text; };
+})()"""
+HEADS: Final = """() => [...document.querySelectorAll("#runs thead th")].filter(
+  (head) => head.checkVisibility()).map((head) => head.dataset.title)"""
+
+
+def test_the_csv_has_the_rows_and_the_order_that_are_seen(
+    reading: Reading, report: Path, told: ReportContent
+) -> None:
+    runs = told.data["runs"]
+    fragment = "find=torchtitan+tgs>1&sort=TGS:ascending&attention=full&hide=Memory"
+    with reading(report, fragment=fragment, script_before=COPIED) as tab:
+        seen = tab.ask(TABLE)
+        tab.page.get_by_role("button", name="Copy as CSV").press("Enter")
+        tab.until("() => window.copied")
+        with tab.page.expect_download() as download:
+            tab.page.get_by_role("button", name="Save as CSV").press("Enter")
+        text = download.value.path().read_text(encoding="utf-8")
+        assert tab.ask("window.copied") == text
+    lines = [*csv.DictReader(io.StringIO(text))]
+    wanted = {run_id for run_id in runs if runs[run_id]["framework"] == "torchtitan"}
+    assert [line["Run id"] for line in lines] == seen
+    assert set(seen) == {run_id for run_id in wanted if (runs[run_id]["tgs"] or 0) > 1}
+    for line in lines:
+        run = runs[line["Run id"]]
+        assert line["Run"].removesuffix(" (synthetic)") == run["label"]
+        assert line["TGS [tokens/s/GPU]"] == f"{six_digits(run['tgs']):g}"
+        mfu = line["MFU [%], full attention, own-precision peak"]
+        assert float(mfu or 0) == six_digits(100 * (run["mfu_full_own"] or 0))
+        assert float(line["Memory [GiB]"] or 0) == six_digits((run["peak_memory_bytes"] or 0) / GIB)
+
+
+def test_columns_are_chosen_by_keyboard_and_kept_in_the_address(
+    reading: Reading, report: Path
+) -> None:
+    with reading(report) as tab:
+        every = tab.ask(HEADS)
+        tab.page.locator(".columns summary").press("Enter")
+        for name in ("Precision", "Memory [GiB]"):
+            tab.page.get_by_role("checkbox", name=name).press("Space")
+        tab.page.get_by_label("Search all columns").fill("completed")
+        tab.until("() => location.hash.includes('find=')")
+        chosen, rows, fragment = tab.ask(HEADS), tab.ask(TABLE), tab.ask("location.hash.slice(1)")
+    assert [name for name in every if name not in chosen] == ["Precision", "Memory [GiB]"]
+    with reading(report, fragment=fragment) as tab:
+        assert tab.ask(HEADS) == chosen
+        assert tab.page.input_value("#runs [type=search]") == "completed"
+        assert tab.ask(TABLE) == rows
 
 
 NESTED: Final = """() => [...document.querySelectorAll(
