@@ -21,9 +21,8 @@ function library() {
 
 const inView = new IntersectionObserver((seen) => {
   for (const {target, isIntersecting} of seen) {
-    if (!isIntersecting) waiting.delete(target);
-    else if (target.matches("figure")) waiting.add(target);
-    else reachable(target);
+    if (isIntersecting) waiting.add(target);
+    else waiting.delete(target);
   }
   next();
 }, {rootMargin: NEAR});
@@ -72,8 +71,15 @@ async function fit(figure) {
     shrink(plan, over, spec);
     made.finalize();
   }
-  const drawn = views.get(figure);
+  const drawn = views.get(figure) ?? plan; // its figure may have gone
+  if (!drawn.made) return;
+  // The figure's words say what the chart shows, and tables have its figures.
+  Object.assign(chart, {role: "img", ariaLabel: figure.ariaLabel});
+  place.querySelector("svg")?.setAttribute("aria-hidden", "true");
+  chart.toggleAttribute("tabindex", chart.scrollWidth > chart.clientWidth + 1);
+  if (chart.hasAttribute("tabindex")) chart.tabIndex = 0;
   tell(drawn);
+  figure.dispatchEvent(new CustomEvent("drawn", {detail: drawn.made.view}));
   drawn.made.view.addEventListener("click", (_, item) => {
     const {run_id: run, run: label} = item?.datum ?? {};
     if (!run) return;
@@ -124,6 +130,7 @@ function specOf(figure, {wide, stacked, cut}) {
     else if (param.name in state) param.value = state[param.name];
     else if (param.name in (own.params ?? {})) param.value = own.params[param.name];
   }
+  if (own.leaveOut) ofChosen(spec, own);
   if (spec.hconcat && stacked) stack(spec);
   const room = wide - BESIDE;
   for (const part of sized(spec)) part.width = Math.max(LEAST, Math.min(part.width, room) - cut);
@@ -166,12 +173,16 @@ function tell({made, names: known = []}) {
 /** A table that is larger than its place can be scrolled from the keyboard. */
 function reachable(box) {
   const wider = box.scrollWidth > box.clientWidth + 1 || box.scrollHeight > box.clientHeight + 1;
-  box.toggleAttribute("tabindex", wider);
-  if (!wider) return;
-  box.tabIndex = 0;
-  box.role = "region";
-  box.ariaLabel = box.querySelector("caption")?.firstChild?.textContent ?? "table";
+  if (wider) Object.assign(box, {tabIndex: 0, role: "group", ariaLabel: captionOf(box)});
+  else for (const name of ["tabindex", "role", "aria-label"]) box.removeAttribute(name);
 }
+
+const captionOf = (box) => box.querySelector("caption")?.firstChild?.textContent ?? "table";
+
+/** Looks again when a table or its place has taken another size. */
+const inSize = new ResizeObserver((changed) => {
+  for (const box of new Set(changed.map(({target}) => target.closest(".scroll")))) reachable(box);
+});
 
 /** Places that are gone to stay clear of the bar that stands at the top. */
 function clear() {
@@ -181,7 +192,8 @@ function clear() {
 }
 
 function look(within) {
-  for (const part of all("figure[aria-label], .scroll", within)) inView.observe(part);
+  for (const figure of all("figure[aria-label]", within)) inView.observe(figure);
+  for (const part of all(".scroll, .scroll > table", within)) inSize.observe(part);
 }
 
 /** A chart whose place has become another is drawn again when it is near. */

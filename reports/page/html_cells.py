@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from fairmfu.metrics.core.run_table import short_doubt
 
+from ..charts.overlay import OVERLAY_COLOURS, OVERLAY_DASHES
 from ..charts.theme import ACCENT, FRAMEWORK_COLOURS
 from ..charts.tooltips import CONVENTIONS
 from ..text import bridge_text, run_narrative, tabular
@@ -171,5 +172,7 @@ GLOBALS: Final[dict[str, object]] = {
     "Column": Column,
     "DASH": DASH,
     "GIB": tabular.GIB,
+    "OVERLAY_COLOURS": OVERLAY_COLOURS,
+    "OVERLAY_DASHES": OVERLAY_DASHES,
     "by_convention": by_convention,
 }

@@ -190,7 +190,7 @@ def _details(fold: Fold, body: Markup, packed: str = "") -> Markup:
     return macro(TEMPLATE, "details")(fold, body, packed)
 
 
-SCRIPT_FILES: Final = ("page.js", "tables.js", "charts.js", "reader.js")
+SCRIPT_FILES: Final = ("page.js", "tables.js", "compare.js", "charts.js", "reader.js")
 """Parts of the page's script; the last starts it."""
 SCRIPTED_MARKUP: Final = ("<figure", "<details", 'class="controls"', 'class="pick"')
 """Markup that needs the page's script; a page without any has no script."""

@@ -3,8 +3,13 @@
 const DEFAULTS = {
   ...{attention: "exact", peak: "own", model: "", accelerator: "", selected: ""},
   ...{sort: "", find: "", hide: ""}, // of the table of runs
+  ...{compare: "", x: "steps", from: "", to: "", facts: "differing"}, // of chosen runs
 };
-const KNOWN = {attention: ["exact", "full"], peak: ["own", "bf16"]};
+const KNOWN = {
+  ...{attention: ["exact", "full"], peak: ["own", "bf16"]},
+  ...{x: ["steps", "tokens", "time"], facts: ["differing", "all"]},
+};
+const FREE = ["sort", "find", "hide", "compare", "from", "to"]; // any text
 const NEAR = "400px"; // a chart is drawn when it is so near to what is seen
 const NARROW = 700; // below this many pixels panels stand one below the other
 const LEAST = 80; // pixels below which no panel shrinks
@@ -35,7 +40,9 @@ function show() {
   for (const drawn of views.values()) tell(drawn);
   for (const head of all(".sortable [aria-sort]")) sort(head);
   say();
+  comparing = compare();
 }
+let comparing; // until the section of chosen runs is what the reader chose
 
 const fits = ({model, accelerator}) =>
   (!state.model || state.model === model) &&
@@ -134,7 +141,7 @@ function recall() {
   for (const name of Object.keys(KNOWN)) {
     if (KNOWN[name].includes(kept.get(name))) chosen[name] = kept.get(name);
   }
-  for (const name of ["sort", "find", "hide"]) chosen[name] = kept.get(name) ?? "";
+  for (const name of FREE) chosen[name] = kept.get(name) ?? "";
   for (const choice of controls ? all("select", controls) : []) {
     const value = kept.get(choice.name) ?? "";
     if ([...choice.options].some((option) => option.value === value)) chosen[choice.name] = value;
@@ -143,7 +150,8 @@ function recall() {
   Object.assign(state, chosen);
   show();
   for (const table of all("table.sortable")) restore(table);
-  return kept.get("at") ? reveal(kept.get("at")) : undefined;
+  const at = kept.get("at") ?? (state.compare && "compare");
+  return at ? reveal(at) : undefined;
 }
 
 function decoded(text) {
@@ -156,6 +164,7 @@ function decoded(text) {
 
 /** Opens what holds the element of that id, and goes there. */
 async function reveal(id) {
+  await comparing;
   const found = document.getElementById(id) ?? (await unearth(id));
   if (!found) return;
   for (let fold = found.closest("details"); fold; fold = fold.parentElement.closest("details")) {

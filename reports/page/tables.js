@@ -17,6 +17,8 @@ const rowsOf = (table) => [...table.tBodies[0].rows];
 /** A heading in one line: of several lines, a blank is between two. */
 const titleOf = (head) => head.dataset.title ?? head.textContent;
 
+const titleWithUnit = (head) => titleOf(head) + (head.dataset.unit ? ` [${head.dataset.unit}]` : "");
+
 /** A column's name in searches and in the address: its heading without the unit. */
 const nameOfColumn = (head) => titleOf(head).replace(/ \[.*/, "");
 
@@ -31,6 +33,7 @@ function arrange(within) {
       head.append(button);
     }
     table.closest(".scroll").before(toolsOf(table));
+    choosable(table);
     restore(table);
   }
 }
@@ -184,10 +187,9 @@ function csvColumns(head, rows, everyRow) {
   const cellsOf = (some) => some.map((row) => row.cells[head.cellIndex]);
   const cells = cellsOf(rows);
   const numeric = head.matches(".number");
-  const title = titleOf(head) + (head.dataset.unit ? ` [${head.dataset.unit}]` : "");
   const chosen = numeric && cellsOf(everyRow).some(({dataset}) => conventional((dataset.sort ?? "").split(" ")));
   const convention = chosen ? `, ${state.attention} attention, ${state.peak === "own" ? "own-precision" : "BF16"} peak` : "";
-  const values = [[title + convention, cells.map((cell) => keyOf(cell, numeric))]];
+  const values = [[titleWithUnit(head) + convention, cells.map((cell) => keyOf(cell, numeric))]];
   if (cellsOf(everyRow).some(({dataset}) => dataset.note)) {
     values.push([`${titleOf(head)}, note`, cells.map(({dataset}) => dataset.note ?? "")]);
   }

