@@ -144,7 +144,7 @@ def _tokens_so_far(run: pl.DataFrame) -> pl.Series:
 
 
 def _time_so_far(run: pl.DataFrame) -> pl.Series:
-    """Return the seconds since the run's first line; null if a clock is missing or goes back."""
+    """Return the seconds since the first line; null without a clock that only goes on."""
     stamped = run["logged_at"].cast(pl.Datetime("us")).cast(INT).cast(FLOAT) / 1e6
     for clock in (stamped, run["since_start_s"].cast(FLOAT)):
         if not clock.has_nulls() and clock.is_sorted():
@@ -256,7 +256,7 @@ def _counted(runs: RunArrays, evidence: str) -> BoolArray:
 
 
 def _rated_by(frame: pl.DataFrame, evidence: str, kept: Sequence[str] = ()) -> pl.DataFrame:
-    """Return _DRAWN, what is kept, tokens, seconds and window per window, and `span`, its steps."""
+    """Return _DRAWN, `kept`, tokens, seconds, window and `span` [steps] per window."""
     runs = RunArrays(frame)
     steady, said = _counted(runs, evidence), disturbances(runs, evidence)
     spoiler = pl.repeat(WINDOW_OTHER, frame.height, dtype=TEXT, eager=True)

@@ -368,7 +368,7 @@ def test_a_narrow_page_stays_within_its_width(reading: Reading, page: Path, sche
         assert tab.ask(tall) > 320  # panels below one another
         scroll = tab.page.locator(".scroll").first
         tab.until("() => document.querySelector('.scroll').tabIndex === 0")
-        assert scroll.get_attribute("role") == "region"
+        assert scroll.get_attribute("role") == "group"
         assert scroll.get_attribute("aria-label") == "Runs"
 
 
