@@ -91,7 +91,8 @@ async function fit(figure) {
 function shrink(plan, over, spec) {
   const panels = spec.hconcat?.length ?? 1;
   const widths = sized(spec).map((part) => part.width);
-  const cut = (2 * over) / panels; // its axes need not shrink with it, and each try costs a drawing
+  // Axes need not shrink with a panel, and each try costs a drawing; one that has grown fits exactly.
+  const cut = plan.stacked && plan.wide >= NARROW ? over + 1 : (2 * over) / panels;
   if (Math.min(...widths) - cut >= LEAST) plan.cut += cut;
   else if (spec.hconcat) Object.assign(plan, {stacked: true, cut: 0});
   else Object.assign(plan, {cut: plan.cut + Math.max(0, Math.max(...widths) - LEAST), stuck: true});
@@ -126,14 +127,16 @@ function specOf(figure, {wide, stacked, cut}) {
     spec.description = figure.getAttribute("aria-label");
   }
   for (const param of spec.params ?? []) {
-    if (param.name === "narrow") param.value = stacked;
+    if (param.name === "narrow") param.value = stacked && wide < NARROW;
+    else if (param.name === "stacked") param.value = stacked;
     else if (param.name in state) param.value = state[param.name];
     else if (param.name in (own.params ?? {})) param.value = own.params[param.name];
   }
   if (own.leaveOut) ofChosen(spec, own);
-  if (spec.hconcat && stacked) stack(spec);
   const room = wide - BESIDE;
-  for (const part of sized(spec)) part.width = Math.max(LEAST, Math.min(part.width, room) - cut);
+  const least = spec.hconcat && stacked && wide >= NARROW ? room : 0; // below one another there is room
+  if (spec.hconcat && stacked) stack(spec);
+  for (const part of sized(spec)) part.width = Math.max(LEAST, Math.min(Math.max(part.width, least), room) - cut);
   if (wide < NARROW) each(spec, (node) => {
     if (node.labelLimit > limit(wide)) node.labelLimit = limit(wide);
     if (node.title?.frame === "group") node.title.frame = "bounds"; // begins above the labels

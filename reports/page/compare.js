@@ -14,7 +14,7 @@ function choosable(table) {
   for (const row of rowsOf(table)) {
     const box = built("input", {type: "checkbox", className: "tick", autocomplete: "off"});
     box.ariaLabel = `Compare ${row.cells[0].dataset.sort}`;
-    row.cells[0].prepend(box);
+    (row.cells[0].querySelector(".run") ?? row.cells[0]).prepend(box);
   }
   toolsBefore(table).append(built("span", {className: "chosen-count", role: "status"}));
   table.addEventListener("change", ({target}) => {

@@ -253,6 +253,17 @@ async function unpack(fold) {
   fold.ariaBusy = null;
 }
 
+const idle = (act) => (window.requestIdleCallback ?? ((then) => setTimeout(then, 200)))(act);
+const MOST_OTHERS = 200; // folds beyond which a page is so large that closed ones stay packed
+
+/** Unpacks what is not of one run while nothing else is to do, for paper and the browser's search. */
+async function unpackOthers() {
+  const others = all("details[data-packed]:not([data-holds], [data-run])");
+  if (!others.length || others.length > MOST_OTHERS) return;
+  await unpack(others[0]);
+  idle(unpackOthers);
+}
+
 function warning(text) {
   const line = document.createElement("p");
   line.className = "warning";

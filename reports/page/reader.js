@@ -21,7 +21,12 @@ for (const kind of ["wheel", "touchmove", "pointerdown", "keydown"]) {
   addEventListener(kind, () => { goal = undefined; }, {passive: true, capture: true});
 }
 addEventListener("hashchange", recall);
+const buttons = new Map(); // of headings, while they are printed
 addEventListener("beforeprint", () => {
+  for (const head of all(".sortable thead th")) { // with a button it would not be on each page
+    buttons.set(head, [...head.childNodes]);
+    head.replaceChildren(titleOf(head));
+  }
   for (const fold of all("details:not([open], [data-packed])")) {
     fold.open = true;
     fold.dataset.closed = ""; // on the screen
@@ -29,6 +34,7 @@ addEventListener("beforeprint", () => {
   for (const figure of all("figure[aria-label]")) if (!figure.closest("details:not([open])")) draw(figure);
 });
 addEventListener("afterprint", () => {
+  for (const [head, button] of buttons) head.replaceChildren(...button);
   for (const fold of all("details[data-closed]")) {
     fold.open = false;
     delete fold.dataset.closed;
@@ -49,4 +55,5 @@ recall();
 addEventListener("load", () => {
   clear();
   look(document);
+  idle(unpackOthers);
 });

@@ -442,7 +442,9 @@ def test_a_link_lands_in_any_filter(
 
 
 PARTS: Final = """() => [...document.querySelectorAll("[data-runs]")].map((part) => [
-  part.dataset.runs.split(" "), part.checkVisibility()])"""
+  part.dataset.runs.split(" "),
+  part.parentElement.closest("details:not([open])") ? !part.closest(".filtered")
+    : part.checkVisibility()])"""
 
 
 @pytest.fixture(scope="session")
@@ -754,6 +756,39 @@ def test_on_paper_it_says_the_same(
             [pdftotext, "-", "-"], input=printed, capture_output=True, check=True
         )
         assert _letters(says)[:60] in _letters(done.stdout.decode())
+
+
+CLOSED: Final = """() => [...document.querySelectorAll("details:not([open])")].filter(
+  (fold) => !fold.closest("[data-holds], [data-run]")).length"""
+
+
+def test_on_paper_every_part_but_those_of_runs_is_open(
+    reading: Reading, short_tables: Path
+) -> None:
+    packed = "details[data-packed]:not([data-holds], [data-run])"
+    with reading(short_tables) as tab:
+        tab.until("(packed) => !document.querySelector(packed)", packed)
+        heads = tab.page.locator("#runs thead").inner_text()
+        tab.ask("() => dispatchEvent(new Event('beforeprint'))")
+        assert tab.ask(CLOSED) == tab.page.locator("#runs thead button").count() == 0
+        assert tab.page.locator("#runs thead").inner_text() == heads
+        tab.ask("() => dispatchEvent(new Event('afterprint'))")
+        assert tab.ask(CLOSED) > 2
+        assert tab.page.locator("#runs thead button").count() == 14
+
+
+def test_panels_fill_a_page_of_800_px(reading: Reading, report: Path, told: ReportContent) -> None:
+    """Below one another they were as narrow as side by side."""
+    names = [told.data["runs"][run_id]["label"] for run_id in told.data["groups"][0]["runs"]]
+    with reading(report, width=800) as tab:
+        figure = tab.page.locator('figure[data-kind^="comparison"]').first
+        figure.locator("svg").wait_for()
+        wide = figure.locator(".chart").evaluate("(chart) => chart.clientWidth")
+        drawn = figure.locator("svg").evaluate("(svg) => svg.width.baseVal.value")
+        assert 0.9 * wide < drawn <= wide + 1
+        words = figure.locator("svg").text_content() or ""
+        shown = {name: words.count(name[-12:]) for name in names if name not in HOSTILE}
+        assert min(shown.values()) > 1, shown  # in each panel
 
 
 def _letters(text: str) -> str:
