@@ -27,7 +27,7 @@ function choosable(table) {
 function choose(run, more) {
   const others = chosenRuns().filter((each) => each !== run);
   const full = more && others.length === MOST_CHOSEN;
-  change({compare: [...others, ...(more && !full ? [run] : [])].join(","), from: "", to: ""});
+  changeChosen({compare: [...others, ...(more && !full ? [run] : [])].join(","), from: "", to: ""});
   if (full) for (const line of all(".chosen-count")) line.textContent = `At most ${MOST_CHOSEN} runs can be compared.`;
 }
 
@@ -69,13 +69,13 @@ function opened() {
   template.after(section);
   look(section);
   section.addEventListener("change", ({target}) => {
-    if (target.name === "facts") change({facts: target.checked ? "differing" : "all"});
-    else if (target.name === "x") change({x: target.value, from: "", to: ""});
-    else if (target.name in state) change({[target.name]: target.value});
+    if (target.name === "facts") changeChosen({facts: target.checked ? "differing" : "all"});
+    else if (target.name === "x") changeChosen({x: target.value, from: "", to: ""});
+    else if (target.name in state) changeChosen({[target.name]: target.value});
   });
   section.addEventListener("click", ({target}) => {
-    if (target.matches(".whole")) change({from: "", to: ""});
-    if (target.matches(".none")) change({compare: "", from: "", to: ""});
+    if (target.matches(".whole")) changeChosen({from: "", to: ""});
+    if (target.matches(".none")) changeChosen({compare: "", from: "", to: ""});
     if (target.dataset.leave) choose(target.dataset.leave, false);
   });
   return section;
@@ -204,7 +204,7 @@ function zoomable(figure, view) {
   figure.addEventListener("pointerup", () => setTimeout(() => {
     for (const name of PANELS) {
       const across = signalOf(view, `zoom_${name}`)?.x;
-      if (across) change({from: String(rounded(across[0])), to: String(rounded(across[1]))});
+      if (across) changeChosen({from: String(rounded(across[0])), to: String(rounded(across[1]))});
     }
   }));
 }

@@ -29,6 +29,13 @@ function change(chosen) {
   remember();
 }
 
+/** The same for what changes no part but the section of chosen runs. */
+function changeChosen(chosen) {
+  Object.assign(state, chosen);
+  comparing = compare();
+  remember();
+}
+
 function show() {
   root.dataset.attention = state.attention;
   root.dataset.peak = state.peak;
@@ -38,10 +45,14 @@ function show() {
   }
   mark(document);
   for (const drawn of views.values()) tell(drawn);
-  for (const head of all(".sortable [aria-sort]")) sort(head);
+  const convention = `${state.attention}_${state.peak}`;
+  if (convention !== sorted) for (const head of all(".sortable [aria-sort]")) sort(head);
+  sorted = convention;
+  for (const table of all("table.sortable")) shorten(table);
   say();
   comparing = compare();
 }
+let sorted; // the convention by which tables were sorted last
 let comparing; // until the section of chosen runs is what the reader chose
 
 const fits = ({model, accelerator}) =>

@@ -52,7 +52,7 @@ function toolsOf(table) {
   const said = built("span", {role: "status"});
   const label = (text) => { said.textContent = text; };
   copy.addEventListener("click", async () => label(await copied(csvOf(table))));
-  save.addEventListener("click", () => label(saved(csvOf(table), "runs.csv")));
+  save.addEventListener("click", () => label(saved(csvOf(table), `${table.closest("section")?.id || "table"}.csv`)));
   const words = built("label", {}, "Search all columns ", input);
   return built("div", {className: "find screen"}, words, found, copy, save, said, columnsOf(table));
 }
@@ -89,6 +89,39 @@ function restore(table) {
   narrow(table);
 }
 
+const MORE = 250; // rows that a table shows at first, and each time that its end is near
+const limits = new WeakMap(); // rows that tables show
+
+/** Shows the first rows that fit: to lay out thousands takes seconds. All are searched and printed. */
+function shorten(table) {
+  const most = limits.get(table) ?? MORE;
+  let fitting = 0;
+  for (const row of rowsOf(table)) {
+    row.classList.toggle("beyond", !row.matches(".filtered, .unfound") && ++fitting > most);
+  }
+  const box = table.closest(".scroll");
+  const button = box.nextElementSibling?.matches(".more") ? box.nextElementSibling : moreOf(table);
+  button.hidden = fitting <= most;
+  button.textContent = `Show more: ${most} of ${fitting} rows are shown`;
+}
+
+/** The button below a table that shows more of its rows; scrolling to its end does too. */
+function moreOf(table) {
+  const box = table.closest(".scroll");
+  const button = built("button", {type: "button", className: "more screen"});
+  const more = () => {
+    limits.set(table, (limits.get(table) ?? MORE) + MORE);
+    shorten(table);
+  };
+  button.addEventListener("click", more);
+  box.addEventListener("scroll", () => {
+    const end = box.scrollTop + 2 * box.clientHeight > box.scrollHeight;
+    if (end && !button.hidden && box.clientHeight < box.scrollHeight) more();
+  }, {passive: true});
+  box.after(button);
+  return button;
+}
+
 const WAYS = ["ascending", "descending"];
 const orders = new WeakMap(); // rows of tables, as they were written
 
@@ -114,6 +147,7 @@ function sort(head) {
     return sign * (numeric ? a - b : texts.compare(a, b));
   });
   table.tBodies[0].append(...keyed.map(([, row]) => row));
+  shorten(table);
 }
 
 /** A cell's value in the unit of its heading: of the chosen convention, "" where it is unknown. */
@@ -139,6 +173,7 @@ function find(table) {
     row.classList.toggle("unfound", !fit);
     return fit;
   });
+  shorten(table);
   const tools = toolsBefore(table);
   tools.querySelector("output").textContent = words.length ? `${fitting.length} of ${rowsOf(table).length} rows` : "";
 }
@@ -165,7 +200,7 @@ function narrow(table) {
     box.checked = !hidden.has(box.dataset.column);
   }
   const places = headsOf(table).filter((head) => head.cellIndex && hidden.has(nameOfColumn(head)));
-  const rule = places.map(({cellIndex}) => `#runs tr > :nth-child(${cellIndex + 1})`).join();
+  const rule = places.map(({cellIndex}) => `.sortable tr > :nth-child(${cellIndex + 1})`).join();
   const tools = toolsBefore(table);
   const style = tools.querySelector("style") ?? tools.appendChild(built("style"));
   style.textContent = rule && `${rule} { display: none !important; }`;
@@ -176,8 +211,9 @@ function narrow(table) {
 /** The rows that are seen, in their order, with all columns; figures in the units of the page. */
 function csvOf(table) {
   const rows = rowsOf(table).filter((row) => !row.matches(".filtered, .unfound"));
-  const columns = headsOf(table).flatMap((head) => csvColumns(head, rows, rowsOf(table)));
-  columns.push(["Run id", rows.map(({dataset}) => dataset.run)]);
+  const heads = headsOf(table).filter((head) => !head.matches(".drawn"));
+  const columns = heads.flatMap((head) => csvColumns(head, rows, rowsOf(table)));
+  if (rows.some(({dataset}) => dataset.run)) columns.push(["Run id", rows.map(({dataset}) => dataset.run)]);
   const lines = [columns.map(([title]) => title), ...rows.map((_, at) => columns.map(([, values]) => values[at]))];
   return lines.map((line) => line.map(csvCell).join(",")).join("\n") + "\n";
 }

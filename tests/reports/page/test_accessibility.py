@@ -11,12 +11,14 @@ from playwright.sync_api import Browser
 
 from fairmfu.ingest.pipeline import ingest_run
 from fairmfu.ingest.store.store import Store
+from fairmfu.reports.nightly import night_html
 from fairmfu.reports.page import html_report
 from fairmfu.reports.page.report_data import report
 from tests.reports.page.test_browser import all_open
 from tests.support.browser import NAMES, Tab, chromium, opened
 from tests.support.effort import thorough_only
 from tests.support.folders import ROOT
+from tests.support.told_nights import regression
 
 pytestmark = pytest.mark.skipif(
     chromium() is None, reason=f"NO PAGE IS TESTED: no {' nor '.join(NAMES)}"
@@ -75,6 +77,17 @@ def test_axe_finds_no_violation(
         if name == THREE:
             all_open(tab)
         assert violations(tab) == []
+
+
+@pytest.mark.parametrize("scheme", ["light", pytest.param("dark", marks=thorough_only)])
+def test_axe_finds_no_violation_on_the_nightly_page(
+    browser: Browser, tmp_path: Path, scheme: Literal["light", "dark"]
+) -> None:
+    (tmp_path / night_html.STATUS_FILE).write_text(night_html.status_js(), encoding="utf-8")
+    path = tmp_path / "index.html"
+    path.write_text(night_html.pages(regression())[0], encoding="utf-8")  # type: ignore[no-untyped-call]
+    with opened(browser, path, width=400 if scheme == "dark" else 1440, scheme=scheme) as tab:
+        assert violations(all_open(tab)) == []
 
 
 def test_axe_sees_what_is_wrong(browser: Browser, tmp_path: Path) -> None:

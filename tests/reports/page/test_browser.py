@@ -35,6 +35,7 @@ pytest.importorskip("playwright.sync_api", reason="NO PAGE IS TESTED: playwright
 from playwright.sync_api import Browser
 
 from tests.support.browser import NAMES, Reading, Tab, chromium, opened, untroubled
+from tests.support.effort import THOROUGH
 from tests.support.folders import ROOT
 from tests.support.markup import paragraph
 
@@ -467,7 +468,7 @@ def test_filters_agree_with_the_data_also_in_packed_folds(
     }
     chance = Random(59)  # noqa: S311 - a choice of filters
     with reading(short_tables) as tab:
-        for _ in range(12):
+        for _ in range(50 if THOROUGH else 12):
             wanted = {
                 name: chance.choice(tab.ask(OPTIONS, name)) for name in ("model", "accelerator")
             }
@@ -858,6 +859,24 @@ def test_the_nightly_page_draws_its_figures(reading: Reading, nightly: Path) -> 
         found = figures(all_open(tab))
     assert len(found) > 5
     assert [kind for kind, marks in found if not marks] == []
+
+
+def test_jobs_of_the_nightly_page_are_sorted_and_searched(reading: Reading, nightly: Path) -> None:
+    rows = """() => [...document.querySelectorAll("table.sortable tbody tr")].filter(
+      (row) => row.checkVisibility()).map((row) => Number(row.cells[2].dataset.sort || NaN))"""
+    with reading(nightly) as tab:
+        for landmark in ("header", "nav", "main"):
+            assert tab.page.locator(f"body {landmark}").count() == 1, landmark
+        tab.page.get_by_role("button", name="Level", exact=True).press("Enter")
+        levels = tab.ask(rows)
+        known = [level for level in levels if level == level]  # noqa: PLR0124 - not NaN
+        assert len(known) > 1
+        assert levels[: len(known)] == sorted(known, reverse=True)
+        tab.page.get_by_label("Search all columns").fill(f"level:{known[0]}")
+        assert set(tab.ask(rows)) == {known[0]}
+        for link in tab.page.locator(".contents a").all():
+            place = (link.get_attribute("href") or "").removeprefix("#")
+            assert tab.page.locator(f"#{place}").count() == 1, place
 
 
 def test_a_fold_that_is_packed_is_there_once_opened(reading: Reading, tmp_path: Path) -> None:

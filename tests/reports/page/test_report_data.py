@@ -155,6 +155,8 @@ def walk(html, told):
         if not reads_as(text, value):
             wrong.append(f"{place}: {text!r} is not {value!r}")
     for place, words, data in seen.figures:
+        if data.get("datasets", {}).get("points") == []:  # the script fills it
+            continue
         chart = told["charts"].get(place.removeprefix("charts."))
         if chart is None:
             wrong.append(f"{place}: no such chart")
