@@ -15,6 +15,7 @@ from .comparison_charts import (
     scaling,
 )
 from .figure import VIEW, Figure, Spec, drawable
+from .overlay import overlay
 from .run_charts import course, operators, phases, ranks, step_times, time_lost
 from .run_series import bin_windows, event_marks, step_time_histogram
 from .tooltips import TGS, run_cards
@@ -39,6 +40,7 @@ __all__ = [
     "mfu_by_run",
     "operators",
     "other_tools_chart",
+    "overlay",
     "phases",
     "ranks",
     "run_cards",

@@ -203,7 +203,7 @@ def _comparison(panels: tuple[str, ...]) -> Spec:
     parts = [_panel(_PANELS[name], width, first=place == 0) for place, name in enumerate(panels)]
     own: dict[str, Any] = {_PANELS[name].reach.split("[", maxsplit=1)[0]: None for name in panels}
     chart = alt.hconcat(*parts, spacing=12)
-    own["narrow"] = False  # a page sets it when stacking the panels
+    own |= {"narrow": False, "stacked": False}  # a page sets them
     return build_spec(chart, *_CONVENED, data="runs", transform=[*TRANSFORM, *_BOUNDS], **own)
 
 
@@ -271,7 +271,7 @@ def _placed(cards: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _run_axis(*, named: bool) -> alt.Y:
-    wide = _ENDED if named else "''"
+    wide = _ENDED if named else f"stacked ? {_ENDED} : ''"
     label = f"narrow ? {_ENDING} : {wide}"
     axis = alt.Axis(grid=True, domain=False, ticks=False, labelLimit=325, labelExpr=label)
     return alt.Y("run:N", title=None, sort=alt.EncodingSortField("place", op="min"), axis=axis)

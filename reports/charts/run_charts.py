@@ -117,6 +117,7 @@ def _bin(row: Row) -> dict[str, Any]:
         **{name: chart_number(row[name]) for name in ("tgs", "low", "high", "loss")},
         "memory": None if held is None else chart_number(held / GIB),
         "memory_most": None if most is None else chart_number(most / GIB),
+        **{name: chart_number(row[name]) for name in ("step_s", "tokens", "time_s")},
         "windows": row["windows"],
     }
 

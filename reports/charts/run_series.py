@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from math import ceil, floor, log10
+from collections.abc import Sequence
+from math import ceil, floor, isclose, log10
 from typing import Final
 
 import numpy as np
@@ -10,13 +11,15 @@ import polars as pl
 
 from fairmfu.ingest.core.schema import BOOL, FLOAT, INT, TEXT
 from fairmfu.metrics.core.arrays import BoolArray
-from fairmfu.metrics.core.run_arrays import RunArrays
+from fairmfu.metrics.core.run_arrays import RunArrays, total
+from fairmfu.metrics.core.run_course import tokens_at_lines
 from fairmfu.metrics.core.run_selection import choose
 from fairmfu.metrics.core.run_table import MetricsRow
 from fairmfu.metrics.pipeline.analysis import Analysis
 from fairmfu.metrics.throughput.speed_levels import OTHER_SPEED
 from fairmfu.metrics.throughput.time_breakdown import START_UP, WARM_UP
 from fairmfu.metrics.throughput.windows import (
+    count_steps,
     disturbances,
     lines_of_windows,
     steady_windows,
@@ -37,9 +40,12 @@ SERIES_SCHEMA: Final = pl.Schema(
         "tgs": FLOAT,
         "low": FLOAT,
         "high": FLOAT,
+        "step_s": FLOAT,
         "loss": FLOAT,
         "memory_bytes": FLOAT,
         "memory_bytes_max": FLOAT,
+        "tokens": FLOAT,
+        "time_s": FLOAT,
         "windows": INT,
     }
 )
@@ -53,11 +59,14 @@ def bin_windows(
     windows: metrics.throughput.windows.build_windows; metrics: rows of the runs to show
 
     window: "counted" or the reason why not
-    tgs [tokens/s/GPU]: a ratio of sums over the bin; low, high: its slowest and fastest window
+    tgs [tokens/s/GPU], step_s [s, steady windows]: ratios of sums over the bin; low, high: its
+        slowest and fastest window
+    tokens: mean of the tokens over all GPUs since the start; time_s [s]: mean of the wall time
+        since the first line; null for a run if its log does not give them for each line
     loss: the mean; memory_bytes: the mean and memory_bytes_max the largest of the printed peaks
     windows: number of windows
     """
-    rates = rate_windows(windows, metrics)
+    rates = rate_windows(_with_lines(windows, metrics), metrics, _OF_LINES)
     first, last = (getattr(pl.col("step"), end)().over("run_id") for end in ("min", "max"))
     width = pl.max_horizontal(1, (last - first + bins) // bins)
     tgs = pl.col("tokens") / pl.col("seconds")
@@ -73,14 +82,74 @@ def bin_windows(
             low=pl.col("tgs").min(),
             high=pl.col("tgs").max(),
             tgs=_ratio(pl.col("tokens").sum(), pl.col("seconds").sum()),
+            step_s=_ratio(pl.col("step_seconds").sum(), pl.col("steps").sum()),
             loss=pl.col("loss").mean(),
             memory_bytes=pl.col("peak_memory_bytes").mean(),
             memory_bytes_max=pl.col("peak_memory_bytes").max(),
+            tokens=pl.col("tokens_so_far").mean(),
+            time_s=pl.col("time_so_far").mean(),
             windows=pl.len(),
         )
         .sort("run_id", "step", "window")
         .select(pl.col(name).cast(dtype) for name, dtype in SERIES_SCHEMA.items())
     )
+
+
+_OF_LINES: Final = ("tokens_so_far", "time_so_far", "step_seconds", "steps")
+
+
+def _with_lines(windows: pl.DataFrame, metrics: pl.DataFrame) -> pl.DataFrame:
+    """Add to each line its place in tokens and wall time, and the time of its steps.
+
+    Columns of _OF_LINES, null where unknown.
+    """
+    means = dict(metrics.select("run_id", "seconds_per_step").iter_rows())
+    parts = windows.partition_by("run_id", maintain_order=True, as_dict=True)
+    told = [
+        part.with_columns(
+            tokens_so_far=_tokens_so_far(part),
+            time_so_far=_time_so_far(part),
+            **_step_times(RunArrays(part), means[str(run_id)]),
+        )
+        for (run_id,), part in parts.items()
+        if run_id in means
+    ]
+    none = windows.clear().with_columns(pl.lit(None, FLOAT).alias(name) for name in _OF_LINES)
+    return pl.concat([none, *told], how="vertical_relaxed")
+
+
+def _step_times(run: RunArrays, mean: float | None) -> dict[str, pl.Series]:
+    """Return the seconds and the number of the steps of steady windows, else null.
+
+    They are of the time evidence behind `mean`, the run's seconds per step.
+    """
+    counted, of_lines = count_steps(run), np.full((2, run.height), np.nan)
+    for evidence in _STEP_EVIDENCE if mean is not None else ():
+        steady = steady_windows(counted, evidence)
+        spans = counted[f"{evidence}_span"][steady.indices]
+        if len(spans) and isclose(total(steady.seconds) / total(spans), mean, rel_tol=1e-9):
+            of_lines[:, steady.indices] = steady.seconds, spans
+            break
+    seconds, steps = (pl.Series(values, nan_to_null=True) for values in of_lines)
+    return {"step_seconds": seconds, "steps": steps}
+
+
+_STEP_EVIDENCE: Final = ("elapsed", "rate", "stamp", "clock", "engine")
+
+
+def _tokens_so_far(run: pl.DataFrame) -> pl.Series:
+    arrays = RunArrays(run)
+    tokens = tokens_at_lines(arrays, np.ones(run.height, np.bool_))
+    return pl.Series([None] * run.height if tokens is None else tokens, dtype=FLOAT)
+
+
+def _time_so_far(run: pl.DataFrame) -> pl.Series:
+    """Return the seconds since the first line; null without a clock that only goes on."""
+    stamped = run["logged_at"].cast(pl.Datetime("us")).cast(INT).cast(FLOAT) / 1e6
+    for clock in (stamped, run["since_start_s"].cast(FLOAT)):
+        if not clock.has_nulls() and clock.is_sorted():
+            return clock - clock[0]
+    return pl.Series([None] * run.height, dtype=FLOAT)
 
 
 PER_STEP: Final = pl.Schema(
@@ -120,27 +189,31 @@ def per_step(analysis: Analysis, *names: str) -> pl.DataFrame:
     )
 
 
-def _ratio(tokens: pl.Expr, seconds: pl.Expr) -> pl.Expr:
-    return pl.when(seconds > 0).then(tokens / seconds)
+def _ratio(amount: pl.Expr, total: pl.Expr) -> pl.Expr:
+    return pl.when(total > 0).then(amount / total)
 
 
-def rate_windows(windows: pl.DataFrame, metrics: pl.DataFrame) -> pl.DataFrame:
+def rate_windows(
+    windows: pl.DataFrame, metrics: pl.DataFrame, kept: Sequence[str] = ()
+) -> pl.DataFrame:
     """Return each window of some runs with its rate, and why it is not counted, if so.
 
-    windows, metrics: as for `bin_windows`. Columns: run_id, step, loss, peak_memory_bytes, `span`
+    windows, metrics: as for `bin_windows`. kept: more columns to keep. Columns: run_id, step, loss,
+        peak_memory_bytes, `span`
         [steps], their `tokens` and `seconds`, both on one GPU, and `window`; rates are null for a
         run without time evidence.
     """
     parts, none, nothing = [], pl.lit(None, INT), pl.lit(None, FLOAT)
+    drawn = (*_DRAWN, *kept)
     for (evidence,), runs in metrics.select("run_id", "time_basis").group_by("time_basis"):
-        names = _DRAWN if evidence is None else (*_DRAWN, *_ASKED, *_timed_by(str(evidence)))
+        names = drawn if evidence is None else (*drawn, *_ASKED, *_timed_by(str(evidence)))
         frame = windows.select(names)
         mine = frame["run_id"].is_in(runs["run_id"].implode())
         frame = frame if mine.all() else frame.filter(mine)
         if evidence is None:
             parts.append(
                 frame.select(
-                    *_DRAWN,
+                    *drawn,
                     span=none,
                     tokens=nothing,
                     seconds=nothing,
@@ -148,11 +221,11 @@ def rate_windows(windows: pl.DataFrame, metrics: pl.DataFrame) -> pl.DataFrame:
                 )
             )
         else:
-            parts.append(_rated_by(frame, str(evidence)))
+            parts.append(_rated_by(frame, str(evidence), kept))
     if not parts:
         text = pl.lit(None, TEXT)
         return windows.clear().select(
-            *_DRAWN, span=none, tokens=nothing, seconds=nothing, window=text
+            *drawn, span=none, tokens=nothing, seconds=nothing, window=text
         )
     return pl.concat(parts, how="vertical_relaxed")
 
@@ -182,8 +255,8 @@ def _counted(runs: RunArrays, evidence: str) -> BoolArray:
     return counted
 
 
-def _rated_by(frame: pl.DataFrame, evidence: str) -> pl.DataFrame:
-    """Return _DRAWN, tokens, seconds and window per window, and `span`, its steps."""
+def _rated_by(frame: pl.DataFrame, evidence: str, kept: Sequence[str] = ()) -> pl.DataFrame:
+    """Return _DRAWN, `kept`, tokens, seconds, window and `span` [steps] per window."""
     runs = RunArrays(frame)
     steady, said = _counted(runs, evidence), disturbances(runs, evidence)
     spoiler = pl.repeat(WINDOW_OTHER, frame.height, dtype=TEXT, eager=True)
@@ -191,6 +264,7 @@ def _rated_by(frame: pl.DataFrame, evidence: str) -> pl.DataFrame:
     tokens = pl.Series(window_tokens(runs, evidence), nan_to_null=True)
     return frame.select(
         *_DRAWN,
+        *kept,
         span=f"{evidence}_span",
         tokens=pl.lit(tokens),
         seconds=f"{evidence}_time",

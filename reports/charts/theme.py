@@ -49,6 +49,7 @@ AXIS_STYLE: Final = {
     "labelColor": INK,
     "labelFontSize": 12,
     "labelLimit": 300,
+    "labelSeparation": 8,
     "tickColor": GRID,
     "titleColor": MUTED,
     "titleFontSize": 12,

@@ -97,10 +97,14 @@ BROKEN_SYMBOL: Final = "\N{MULTIPLICATION SIGN}"
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """Text of a table cell, with small text beneath. warned: highlighted."""
+    """Text of a table cell, with small text beneath.
+
+    value: of the text, in the unit of the column, to sort by; warned: highlighted
+    """
 
     text: str
     beneath: str = ""
+    value: float | None = None
     warned: bool = False
 
 
@@ -431,23 +435,29 @@ def _rate(tgs: float | None, low: float | None, high: float | None) -> Cell | No
     if tgs is None:
         return None
     known = low is not None and high is not None
-    return Cell(f"{tgs:,.0f}", f"{low:,.0f}\N{EN DASH}{high:,.0f}" if known else "no interval")
+    beneath = f"{low:,.0f}\N{EN DASH}{high:,.0f}" if known else "no interval"
+    return Cell(f"{tgs:,.0f}", beneath, tgs)
 
 
 def _mfu(row: NightSeries) -> Cell | None:
     if row["mfu"] is None:
         return None
     mixed = len(row["formulas"] or []) > 1
-    return Cell(percent(row["mfu"]), "mixed formulas" if mixed else "", warned=mixed)
+    beneath = "mixed formulas" if mixed else ""
+    return Cell(percent(row["mfu"]), beneath, 100 * row["mfu"], warned=mixed)
 
 
 def _last_run(row: NightSeries, now: datetime) -> Cell | None:
     if row["last_tgs"] is None:
         return None
-    ratio = signed_percent(row["last_ratio"])
+    ratio, value = signed_percent(row["last_ratio"]), _in_percent(row["last_ratio"])
     if row["silent"] is not None:
-        return Cell(ratio, f"{count_noun(row['silent'], 'day')} ago", warned=True)
-    return Cell(ratio, format_day(row["last_at"], now))
+        return Cell(ratio, f"{count_noun(row['silent'], 'day')} ago", value, warned=True)
+    return Cell(ratio, format_day(row["last_at"], now), value)
+
+
+def _in_percent(share: float | None) -> float | None:
+    return None if share is None else 100 * share
 
 
 def _against_baseline(row: NightSeries) -> Cell | None:
@@ -455,7 +465,8 @@ def _against_baseline(row: NightSeries) -> Cell | None:
         return None
     ends = (row["against_low"], row["against_high"])
     sure = " to ".join(signed_percent(end).removesuffix(" %") for end in ends)
-    return Cell(signed_percent(row["against_baseline"]), "no interval" if None in ends else sure)
+    beneath, value = "no interval" if None in ends else sure, _in_percent(row["against_baseline"])
+    return Cell(signed_percent(row["against_baseline"]), beneath, value)
 
 
 def _own_changes(row: NightSeries) -> list[NightChange]:
@@ -467,7 +478,8 @@ def _last_change(row: NightSeries, now: datetime) -> Cell | None:
     if not (own := _own_changes(row)):
         return None
     last = max(own, key=lambda change: not_null(change["at"]))
-    return Cell(change_size(last).split(" (")[0], format_day(last["at"], now))
+    value = _in_percent(last["ratio"] - 1)
+    return Cell(change_size(last).split(" (")[0], format_day(last["at"], now), value)
 
 
 SPARK_WIDTH, SPARK_HEIGHT, SPARK_MARGIN = 132, 28, 4

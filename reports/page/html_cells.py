@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from fairmfu.metrics.core.run_table import short_doubt
 
+from ..charts.overlay import OVERLAY_COLOURS, OVERLAY_DASHES
 from ..charts.theme import ACCENT, FRAMEWORK_COLOURS
 from ..charts.tooltips import CONVENTIONS
 from ..text import bridge_text, run_narrative, tabular
@@ -27,12 +28,13 @@ class Column:
     """Head of a table's column.
 
     heading: one or several lines; css_class: of the cells; static: the digits are no figure of a
-        run
+        run; unit: for CSV, of a heading without one
     """
 
     heading: str
     css_class: str = ""
     static: bool = False
+    unit: str = ""
 
     @property
     def lines(self) -> list[str]:
@@ -60,11 +62,14 @@ def significant(value: float | None) -> str:
     return f"{value:,.0f}" if abs(value) >= bridge_text.MIN_WHOLE_FIGURE else f"{value:.3g}"
 
 
-def sort_key(value: float | str | None) -> str:
-    """Return a sort key for browsers: a figure with six digits, "" if unknown."""
+def sort_key(value: float | str | None, unit: float = 1.0) -> str:
+    """Return a sort key for browsers: a figure with six digits, "" if unknown.
+
+    unit: of the column, in that of the value
+    """
     if value is None or isinstance(value, str):
         return value or ""
-    return f"{value:.6g}"
+    return f"{value / unit:.6g}"
 
 
 def scientific(value: float | None) -> str:
@@ -166,5 +171,8 @@ GLOBALS: Final[dict[str, object]] = {
     "CLAIMS": CLAIMS,
     "Column": Column,
     "DASH": DASH,
+    "GIB": tabular.GIB,
+    "OVERLAY_COLOURS": OVERLAY_COLOURS,
+    "OVERLAY_DASHES": OVERLAY_DASHES,
     "by_convention": by_convention,
 }

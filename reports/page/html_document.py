@@ -148,7 +148,7 @@ class Sheet:
         content = self._packed(body) if packed else whole
         drawing = "<figure" in whole
         library = [bundle()] if drawing else []
-        own = [packaged("page.js")] if any(mark in whole for mark in SCRIPTED_MARKUP) else []
+        own = [page_script()] if any(mark in whole for mark in SCRIPTED_MARKUP) else []
         scripts = [*filter(None, [script]), *library, *own]
         nonce = _digest(content)[:22] if script_file else ""
         document = Document(
@@ -190,6 +190,8 @@ def _details(fold: Fold, body: Markup, packed: str = "") -> Markup:
     return macro(TEMPLATE, "details")(fold, body, packed)
 
 
+SCRIPT_FILES: Final = ("page.js", "tables.js", "compare.js", "charts.js", "reader.js")
+"""Parts of the page's script; the last starts it."""
 SCRIPTED_MARKUP: Final = ("<figure", "<details", 'class="controls"', 'class="pick"')
 """Markup that needs the page's script; a page without any has no script."""
 FOLD_PLACEHOLDER: Final = re.compile(r"<!--fold (\d+)-->")
@@ -237,6 +239,12 @@ def _gzipped(text: str) -> str:
 def _packed_library() -> str:
     """Return the library packed to half its size; the policy knows its hash."""
     return _gzipped(bundle())
+
+
+@cache
+def page_script() -> str:
+    """Return the page's own script: all SCRIPT_FILES in one scope."""
+    return "".join(['(() => {\n"use strict";\n', *map(packaged, SCRIPT_FILES), "})();\n"])
 
 
 @cache

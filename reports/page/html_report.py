@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from ..charts import charts
 from ..charts.figure import Figure
 from .html_document import Sheet, json_block
 from .html_run import RunView, accelerator_of, run_views, unread_by_source
@@ -120,6 +121,7 @@ class PageView:
     sheet: collects folds and figures; data: the report's JSON; figures: its charts by key
     verdicts: if no group has several runs; alone: single runs of a group
     failed, slowed: runs that ended badly, or slowed down inside; all_runs: of the table of runs
+    overlay: of chosen runs
     explained: with a logged figure; waterfalls: of the first group. Runs in tables have the
         `accelerator` of the filter.
     """
@@ -145,6 +147,7 @@ class PageView:
     rows_per_fold: int
     runs_per_fold: int
     folds_per_level: int
+    overlay: Figure
     most_formula_models: int = MAX_FORMULA_MODELS
     redacted: str = REDACTED
 
@@ -191,6 +194,7 @@ def page_view(content: ReportContent) -> PageView:
         rows_per_fold=MAX_ROWS_PER_FOLD,
         runs_per_fold=MAX_RUNS_PER_FOLD,
         folds_per_level=MAX_FOLDS_PER_LEVEL,
+        overlay=charts.overlay(),
     )
 
 

@@ -1,10 +1,15 @@
 // What a page of reports.document does: draws charts when they come near, opens packed folds, and
 // keeps what the reader chose (convention, filters, one run) the same everywhere and in the address.
-(() => {
-"use strict";
-
-const DEFAULTS = {attention: "exact", peak: "own", model: "", accelerator: "", selected: ""};
-const KNOWN = {attention: ["exact", "full"], peak: ["own", "bf16"]};
+const DEFAULTS = {
+  ...{attention: "exact", peak: "own", model: "", accelerator: "", selected: ""},
+  ...{sort: "", find: "", hide: ""}, // of the table of runs
+  ...{compare: "", x: "steps", from: "", to: "", facts: "differing"}, // of chosen runs
+};
+const KNOWN = {
+  ...{attention: ["exact", "full"], peak: ["own", "bf16"]},
+  ...{x: ["steps", "tokens", "time"], facts: ["differing", "all"]},
+};
+const FREE = ["sort", "find", "hide", "compare", "from", "to"]; // any text
 const NEAR = "400px"; // a chart is drawn when it is so near to what is seen
 const NARROW = 700; // below this many pixels panels stand one below the other
 const LEAST = 80; // pixels below which no panel shrinks
@@ -24,6 +29,13 @@ function change(chosen) {
   remember();
 }
 
+/** The same for what changes no part but the section of chosen runs. */
+function changeChosen(chosen) {
+  Object.assign(state, chosen);
+  comparing = compare();
+  remember();
+}
+
 function show() {
   root.dataset.attention = state.attention;
   root.dataset.peak = state.peak;
@@ -33,9 +45,15 @@ function show() {
   }
   mark(document);
   for (const drawn of views.values()) tell(drawn);
-  for (const head of all(".sortable [aria-sort]")) sort(head);
+  const convention = `${state.attention}_${state.peak}`;
+  if (convention !== sorted) for (const head of all(".sortable [aria-sort]")) sort(head);
+  sorted = convention;
+  for (const table of all("table.sortable")) shorten(table);
   say();
+  comparing = compare();
 }
+let sorted; // the convention by which tables were sorted last
+let comparing; // until the section of chosen runs is what the reader chose
 
 const fits = ({model, accelerator}) =>
   (!state.model || state.model === model) &&
@@ -118,6 +136,13 @@ function remember(at = "") {
   }
 }
 
+/** The same for what changes with each key. */
+function remembered() {
+  clearTimeout(later);
+  later = setTimeout(remember, 300);
+}
+let later;
+
 /** Takes the choices from the address, or opens the place that it names. */
 function recall() {
   const hash = location.hash.slice(1);
@@ -127,6 +152,7 @@ function recall() {
   for (const name of Object.keys(KNOWN)) {
     if (KNOWN[name].includes(kept.get(name))) chosen[name] = kept.get(name);
   }
+  for (const name of FREE) chosen[name] = kept.get(name) ?? "";
   for (const choice of controls ? all("select", controls) : []) {
     const value = kept.get(choice.name) ?? "";
     if ([...choice.options].some((option) => option.value === value)) chosen[choice.name] = value;
@@ -134,7 +160,9 @@ function recall() {
   if (known(kept.get("run"))) chosen.selected = kept.get("run");
   Object.assign(state, chosen);
   show();
-  return kept.get("at") ? reveal(kept.get("at")) : undefined;
+  for (const table of all("table.sortable")) restore(table);
+  const at = kept.get("at") ?? (state.compare && "compare");
+  return at ? reveal(at) : undefined;
 }
 
 function decoded(text) {
@@ -147,6 +175,7 @@ function decoded(text) {
 
 /** Opens what holds the element of that id, and goes there. */
 async function reveal(id) {
+  await comparing;
   const found = document.getElementById(id) ?? (await unearth(id));
   if (!found) return;
   for (let fold = found.closest("details"); fold; fold = fold.parentElement.closest("details")) {
@@ -235,329 +264,20 @@ async function unpack(fold) {
   fold.ariaBusy = null;
 }
 
+const idle = (act) => (window.requestIdleCallback ?? ((then) => setTimeout(then, 200)))(act);
+const MOST_OTHERS = 200; // folds beyond which a page is so large that closed ones stay packed
+
+/** Unpacks what is not of one run while nothing else is to do, for paper and the browser's search. */
+async function unpackOthers() {
+  const others = all("details[data-packed]:not([data-holds], [data-run])");
+  if (!others.length || others.length > MOST_OTHERS) return;
+  await unpack(others[0]);
+  idle(unpackOthers);
+}
+
 function warning(text) {
   const line = document.createElement("p");
   line.className = "warning";
   line.textContent = text;
   return line;
 }
-
-// --- tables that can be sorted and searched -----------------------------------------------------
-
-const texts = new Intl.Collator("en", {numeric: true});
-
-/** Gives tables a search, and their headings buttons; without a script they are plain tables. */
-function arrange(within) {
-  for (const table of all("table.sortable", within)) {
-    for (const head of table.tHead.rows[0].cells) {
-      const button = document.createElement("button");
-      button.type = "button";
-      button.className = "sort";
-      button.append(...head.childNodes);
-      button.addEventListener("click", () => turn(head));
-      head.append(button);
-    }
-    const [line, label, input, found] = ["p", "label", "input", "output"].map((name) => document.createElement(name));
-    line.className = "find screen";
-    input.type = "search";
-    input.autocomplete = "off";
-    input.addEventListener("input", () => find(table, input.value, found));
-    label.append("Search all columns ", input);
-    line.append(label, found);
-    table.closest(".scroll").before(line);
-  }
-}
-
-/** Sorts by a column, or the other way; figures begin with the largest. */
-function turn(head) {
-  const falls = head.ariaSort ? head.ariaSort === "ascending" : head.matches(".number");
-  for (const other of head.parentElement.cells) other.ariaSort = null;
-  head.ariaSort = falls ? "descending" : "ascending";
-  sort(head);
-}
-
-/** Puts the rows in the order that a heading says; what is unknown comes last. */
-function sort(head) {
-  const body = head.closest("table").tBodies[0];
-  const numeric = head.matches(".number");
-  const sign = head.ariaSort === "descending" ? -1 : 1;
-  const keyed = [...body.rows].map((row) => [keyOf(row.cells[head.cellIndex], numeric), row]);
-  keyed.sort(([a], [b]) => {
-    if (a === "" || b === "") return (a === "") - (b === "");
-    return sign * (numeric ? a - b : texts.compare(a, b));
-  });
-  body.append(...keyed.map(([, row]) => row));
-}
-
-/** A cell's value: of the chosen convention where it has several, "" where it is unknown. */
-function keyOf({dataset, textContent}, numeric) {
-  if (dataset.sort === undefined) return textContent.trim();
-  const chosen = `${state.attention}_${state.peak}:`;
-  const parts = dataset.sort.split(" ");
-  const value = parts.length > 1 ? parts.find((part) => part.startsWith(chosen))?.slice(chosen.length) : parts[0];
-  return numeric && value ? Number(value) : value ?? "";
-}
-
-/** Hides the rows that lack one of the words. */
-function find(table, text, found) {
-  const words = text.toLowerCase().split(/\s+/).filter(Boolean);
-  const rows = [...table.tBodies[0].rows];
-  const fitting = rows.filter((row) => {
-    const held = row.textContent.toLowerCase();
-    const fit = words.every((word) => held.includes(word));
-    row.classList.toggle("unfound", !fit);
-    return fit;
-  });
-  found.textContent = words.length ? `${fitting.length} of ${rows.length} rows` : "";
-}
-
-// --- charts -----------------------------------------------------------------------------------
-
-const views = new Map();
-const waiting = new Set();
-const theme = JSON.parse(document.getElementById("theme")?.textContent ?? "{}");
-const specs = new Map([...all("script.spec")].map((held) => [held.dataset.kind, held.textContent]));
-let busy = false;
-let loading;
-
-/** The library; on a large page it is packed, and runs only if it is the one of the policy. */
-function library() {
-  const held = document.querySelector("script.library");
-  if (window.vegaEmbed || !held) return undefined;
-  loading ??= unzipped(held.textContent).then((text) => {
-    const script = document.createElement("script");
-    script.textContent = text;
-    document.body.append(script);
-  });
-  return loading;
-}
-
-const inView = new IntersectionObserver((seen) => {
-  for (const {target, isIntersecting} of seen) {
-    if (!isIntersecting) waiting.delete(target);
-    else if (target.matches("figure")) waiting.add(target);
-    else reachable(target);
-  }
-  next();
-}, {rootMargin: NEAR});
-
-/** Draws what waits, one chart in each frame, so that the page stays quick. */
-function next() {
-  if (busy || !waiting.size) return;
-  busy = true;
-  requestAnimationFrame(async () => {
-    const [figure] = waiting; // none where it has left the view since
-    waiting.delete(figure);
-    if (figure) await draw(figure);
-    busy = false;
-    next();
-  });
-}
-
-async function draw(figure) {
-  if (views.has(figure)) return;
-  inView.unobserve(figure);
-  views.set(figure, {});
-  try {
-    const pending = library();
-    if (pending) await pending; // only then: while it prints, nothing can be waited for
-    await fit(figure);
-  } catch (error) {
-    console.error(error);
-    figure.querySelector(".chart").replaceChildren(warning(`No chart: ${error.message}.`));
-  }
-}
-
-/** Draws a chart no wider than its place: shrinks it by what it was too wide, or stacks it. */
-async function fit(figure) {
-  const chart = figure.querySelector(".chart");
-  const wide = chart.clientWidth || NARROW;
-  const place = document.createElement("div");
-  chart.replaceChildren(place);
-  const plan = {wide, stacked: wide < NARROW, cut: 0};
-  for (let turn = 0; turn < 4; turn++) {
-    const spec = specOf(figure, plan);
-    const made = await vegaEmbed(place, spec, OPTIONS(wide));
-    const drawn = {...plan, made, names: names(spec)};
-    views.set(figure, drawn);
-    const over = (place.querySelector("svg")?.width.baseVal.value ?? 0) - wide;
-    if (over <= 1 || plan.stuck) break;
-    shrink(plan, over, spec);
-    made.finalize();
-  }
-  const drawn = views.get(figure);
-  tell(drawn);
-  drawn.made.view.addEventListener("click", (_, item) => {
-    const {run_id: run, run: label} = item?.datum ?? {};
-    if (!run) return;
-    if (label) labels.set(run, label);
-    select(run);
-  });
-}
-
-function shrink(plan, over, spec) {
-  const panels = spec.hconcat?.length ?? 1;
-  const widths = sized(spec).map((part) => part.width);
-  const cut = (2 * over) / panels; // its axes need not shrink with it, and each try costs a drawing
-  if (Math.min(...widths) - cut >= LEAST) plan.cut += cut;
-  else if (spec.hconcat) Object.assign(plan, {stacked: true, cut: 0});
-  else Object.assign(plan, {cut: plan.cut + Math.max(0, Math.max(...widths) - LEAST), stuck: true});
-}
-
-const OPTIONS = (wide) => ({
-  mode: "vega-lite",
-  renderer: "svg",
-  actions: false,
-  ast: true, // interpreted: the content policy forbids eval
-  config: wide < NARROW ? {...theme, axis: {...theme.axis, labelLimit: limit(wide)}} : theme,
-  tooltip: {theme: "page"},
-});
-const limit = (wide) => Math.max(60, Math.round(0.3 * wide));
-
-/** The views of a spec that have a width of their own. */
-const sized = (spec) =>
-  [spec, ...(spec.hconcat ?? []), ...(spec.vconcat ?? []), ...(spec.concat ?? [])]
-    .map((part) => (part.spec && !part.width ? part.spec : part))
-    .filter((part) => typeof part.width === "number");
-
-const names = (spec) => (spec.params ?? []).map((param) => param.name).filter((name) => name in state);
-
-/** A chart's spec with its data, for a place as wide as the plan says. */
-function specOf(figure, {wide, stacked, cut}) {
-  const {kind} = figure.dataset;
-  const own = JSON.parse(figure.querySelector("script").textContent);
-  const spec = kind ? JSON.parse(specs.get(kind)) : own;
-  if (kind) {
-    spec.datasets = {};
-    for (const [name, held] of Object.entries(own.datasets)) spec.datasets[name] = rows(held);
-    spec.description = figure.getAttribute("aria-label");
-  }
-  for (const param of spec.params ?? []) {
-    if (param.name === "narrow") param.value = stacked;
-    else if (param.name in state) param.value = state[param.name];
-    else if (param.name in (own.params ?? {})) param.value = own.params[param.name];
-  }
-  if (spec.hconcat && stacked) stack(spec);
-  const room = wide - BESIDE;
-  for (const part of sized(spec)) part.width = Math.max(LEAST, Math.min(part.width, room) - cut);
-  if (wide < NARROW) each(spec, (node) => {
-    if (node.labelLimit > limit(wide)) node.labelLimit = limit(wide);
-    if (node.title?.frame === "group") node.title.frame = "bounds"; // begins above the labels
-  });
-  return spec;
-}
-
-/** The rows of a set of data, which mostly is held by column. */
-function rows(held) {
-  if (Array.isArray(held)) return held;
-  const columns = Object.entries(held);
-  return columns[0][1].map((_, n) => Object.fromEntries(columns.map(([name, of]) => [name, of[n]])));
-}
-
-/** Panels below one another, each with the names of its rows. */
-function stack(spec) {
-  spec.vconcat = spec.hconcat;
-  delete spec.hconcat;
-  each(spec.vconcat, (node) => {
-    if (node.y?.axis?.labels === false) node.y.axis.labels = true;
-  });
-}
-
-function each(node, act) {
-  if (!node || typeof node !== "object") return;
-  act(node);
-  for (const [name, part] of Object.entries(node)) if (name !== "datasets") each(part, act);
-}
-
-/** Gives a drawn chart what the reader chose. */
-function tell({made, names: known = []}) {
-  const news = known.filter((name) => made.view.signal(name) !== state[name]);
-  for (const name of news) made.view.signal(name, state[name]);
-  if (news.length) made.view.runAsync();
-}
-
-/** A table that is larger than its place can be scrolled from the keyboard. */
-function reachable(box) {
-  const wider = box.scrollWidth > box.clientWidth + 1 || box.scrollHeight > box.clientHeight + 1;
-  box.toggleAttribute("tabindex", wider);
-  if (!wider) return;
-  box.tabIndex = 0;
-  box.role = "region";
-  box.ariaLabel = box.querySelector("caption")?.firstChild?.textContent ?? "table";
-}
-
-/** Places that are gone to stay clear of the bar that stands at the top. */
-function clear() {
-  const bar = controls?.closest("body > *");
-  const stands = bar && getComputedStyle(bar).position === "sticky";
-  root.style.scrollPaddingTop = stands ? `${bar.offsetHeight + 8}px` : "";
-}
-
-function look(within) {
-  for (const part of all("figure[aria-label], .scroll", within)) inView.observe(part);
-}
-
-/** A chart whose place has become another is drawn again when it is near. */
-function refit() {
-  for (const [figure, {made, wide, stacked, cut}] of views) {
-    const now = figure.querySelector(".chart").clientWidth;
-    if (!made || !now || now === wide || (now > wide && !stacked && !cut && wide >= NARROW)) continue;
-    made.finalize();
-    views.delete(figure);
-    inView.observe(figure);
-  }
-}
-
-// --- the reader ---------------------------------------------------------------------------------
-
-document.addEventListener("toggle", ({target}) => {
-  if (target.open) unpack(target);
-}, true);
-document.addEventListener("change", ({target}) => {
-  if (controls?.contains(target) && target.name in state) change({[target.name]: target.value});
-});
-document.addEventListener("click", ({target}) => {
-  const place = target.closest?.("a[href^='#']")?.hash;
-  if (place && place === location.hash) reveal(decoded(place.slice(1))); // no hashchange then
-  const button = target.closest?.("button");
-  if (button?.matches(".pick")) select(button.dataset.run);
-  else if (button?.matches(".clear")) change({selected: ""});
-  else if (button?.matches(".details")) reveal(`run-${state.selected}`);
-});
-document.addEventListener("keydown", ({key, target}) => {
-  if (key === "Escape" && state.selected && !target.matches("select")) change({selected: ""});
-});
-for (const kind of ["wheel", "touchmove", "pointerdown", "keydown"]) {
-  addEventListener(kind, () => { goal = undefined; }, {passive: true, capture: true});
-}
-addEventListener("hashchange", recall);
-addEventListener("beforeprint", () => {
-  for (const fold of all("details:not([open], [data-packed])")) {
-    fold.open = true;
-    fold.dataset.closed = ""; // on the screen
-  }
-  for (const figure of all("figure[aria-label]")) if (!figure.closest("details:not([open])")) draw(figure);
-});
-addEventListener("afterprint", () => {
-  for (const fold of all("details[data-closed]")) {
-    fold.open = false;
-    delete fold.dataset.closed;
-  }
-});
-let resized;
-addEventListener("resize", () => {
-  clearTimeout(resized);
-  resized = setTimeout(() => {
-    refit();
-    clear();
-  }, 200);
-});
-library()?.catch(console.error);
-arrange(document);
-show();
-recall();
-addEventListener("load", () => {
-  clear();
-  look(document);
-});
-})();

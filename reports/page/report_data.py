@@ -70,8 +70,8 @@ Result = TypeVar("Result")
 REPORT_SCHEMA_VERSION: Final = 1
 """Increases if a key is removed or changes its meaning; new keys do not count."""
 
-MAX_RUNS_WITH_ALL_BINS: Final = 20
-"""Most runs to draw with all bins of a chart."""
+MAX_POINTS: Final = 6_000
+"""Most points of all runs together to draw with all bins of a chart: those of 20 long runs."""
 MIN_STEP_BINS: Final = 20
 MAX_RUNS_IN_FULL: Final = 400
 """Most runs to report in full. Beyond, a run has the chart over steps alone, in four digits,
@@ -469,8 +469,9 @@ class _Parts:
         self.needs = overview.Needs.of(analysis, self.ids, tables, store)
         self.of_metrics = _by_run(metrics)
         self.windows = analysis.windows.filter(pl.col("run_id").is_in(ids))
-        self.bins, self.in_full = bins_per_run(metrics.height), metrics.height <= MAX_RUNS_IN_FULL
         self.of_windows = _by_run(self.windows)
+        self.bins = bins_per_run([run.height for run in self.of_windows.values()])
+        self.in_full = metrics.height <= MAX_RUNS_IN_FULL
         self.of_facts = _by_run(analysis.resolved_facts.filter(pl.col("run_id").is_in(ids)))
         events = analysis.events.filter(pl.col("run_id").is_in(ids))
         marks = charts.event_marks(events, self.windows)
@@ -528,11 +529,15 @@ def _by_run(frame: pl.DataFrame) -> dict[str, pl.DataFrame]:
     return {str(key[0]): part for key, part in cut.items()}
 
 
-def bins_per_run(runs: int) -> int:
-    """Return the step bins per run for a number of runs, so that big pages stay small."""
-    if runs <= MAX_RUNS_WITH_ALL_BINS:
-        return MAX_STEP_BINS
-    return max(MIN_STEP_BINS, MAX_STEP_BINS * MAX_RUNS_WITH_ALL_BINS // runs)
+def bins_per_run(lines: Sequence[int]) -> int:
+    """Return the step bins per run, so that big pages stay small.
+
+    lines: step lines of each run; a run takes no more bins than it has lines
+    """
+    for bins in range(MAX_STEP_BINS, MIN_STEP_BINS, -1):
+        if sum(min(bins, each) for each in lines) <= MAX_POINTS:
+            return bins
+    return MIN_STEP_BINS
 
 
 def _run(row: ComparisonRow, parts: _Parts, varies: Sequence[str]) -> Json:

@@ -18,7 +18,14 @@ import vl_convert
 
 from fairmfu.metrics.compare.comparability import rank_runs
 from fairmfu.metrics.pipeline.analysis import analyse
-from fairmfu.reports.charts import charts, comparison_charts, run_charts, run_series, theme
+from fairmfu.reports.charts import (
+    charts,
+    comparison_charts,
+    overlay,
+    run_charts,
+    run_series,
+    theme,
+)
 from fairmfu.reports.charts.figure import DIGITS, chart_number, drawable
 from fairmfu.reports.text.runs_table import unique_names
 from fairmfu.reports.text.verdict import join_comparison, ranked_groups
@@ -90,6 +97,21 @@ def varied(rows, count=12):
     ]
 
 
+def overlaid(given):
+    """The figure of chosen runs, with rows as the page's script gives them."""
+    courses = [charts.course(*of(given, row), row) for row in given.rows]
+    points = [
+        {"run_id": row["run_id"], "run": row["label"], "place": str(place), "steps": "1"}
+        | {"x": each["at"]}
+        | {name: each[name] for name in overlay.PANELS}
+        for place, (row, course) in enumerate(zip(given.rows, courses, strict=True))
+        for each in course.datasets["bins"]
+    ]
+    ends = {"reach": [min(p["x"] for p in points), max(p["x"] for p in points)]}
+    empty = charts.overlay()
+    return replace(empty, datasets={**empty.datasets, "points": points}, params=ends)
+
+
 def every(given):
     """A figure of every kind that a store may give."""
     rows = given.rows
@@ -117,6 +139,7 @@ def every(given):
         "time_lost": charts.time_lost(row),
         "phases": charts.phases(row | {"phases": PHASES}),
         "operators": charts.operators(given.analysis.operators(row["run_id"])),
+        "overlay": overlaid(given),
         **{f"waterfall, {n}": charts.waterfall(b, "xtuner", None) for n, b in BRIDGES.items()},
     }
     assert all(found.values())
@@ -140,6 +163,7 @@ EVERY = [
     "time_lost",
     "phases",
     "operators",
+    "overlay",
     *(f"waterfall, {name}" for name in BRIDGES),
 ]
 
@@ -428,6 +452,51 @@ def test_a_bin_is_a_ratio_of_sums():
     given = told(a_run("xtuner", 5_000.0))
     whole = charts.bin_windows(given.windows, given.metrics, bins=1).filter(window="counted")
     assert whole["tgs"].to_list() == pytest.approx([given.metrics["tgs"][0]])
+    assert whole["step_s"].to_list() == pytest.approx([given.metrics["seconds_per_step"][0]])
+
+
+@pytest.mark.parametrize("name", EQUAL)
+def test_a_line_has_its_place_in_tokens_and_time(name):
+    given = told(full_run(name, EQUAL[name]))
+    (row,) = given.rows
+    per_step = given.windows["tokens_per_gpu"].mean() * row["gpus"]
+    timed = given.windows.with_columns(
+        logged_at=pl.datetime(2026, 1, 1) + pl.duration(seconds=3 * pl.col("step"))
+    )
+    bins = charts.bin_windows(timed, given.metrics, bins=1_000).sort("step")
+    assert bins["tokens"].to_list() == pytest.approx([step * per_step for step in bins["step"]])
+    assert bins["time_s"].to_list() == [3 * (step - bins["step"][0]) for step in bins["step"]]
+    for odd in (None, pl.datetime(2027, 1, 1)):
+        clock = timed.with_columns(
+            logged_at=pl.when(pl.col("step") != 9).then("logged_at").otherwise(odd),
+            since_start_s=None,
+        )
+        assert charts.bin_windows(clock, given.metrics)["time_s"].is_null().all()
+
+
+def test_a_rate_of_unknown_tokens_times_no_step():
+    """Such a rate counts a token a step, so its time would be the inverse of the rate."""
+    given = told(full_run())
+    uncounted = given.windows.with_columns(tokens_per_gpu=pl.lit(None, pl.Float64))
+    metrics = given.metrics.with_columns(seconds_per_step=pl.lit(None, pl.Float64))
+    assert charts.bin_windows(uncounted, metrics)["step_s"].is_null().all()
+
+
+def contrast(*colours):
+    """Contrast of two colours by WCAG 2."""
+    lights = []
+    for colour in colours:
+        parts = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
+        linear = [p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in parts]
+        lights.append(0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2] + 0.05)
+    return max(lights) / min(lights)
+
+
+def test_colours_of_chosen_runs_are_seen_in_both_themes():
+    assert len(set(overlay.OVERLAY_COLOURS)) == overlay.MAX_OVERLAID_RUNS
+    for colour in overlay.OVERLAY_COLOURS:
+        for page in ("#ffffff", "#15181d"):
+            assert contrast(colour, page) >= 3
 
 
 def test_bins_of_several_runs_are_their_own():

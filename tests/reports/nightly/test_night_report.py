@@ -33,7 +33,7 @@ from fairmfu.reports.nightly.night_report import (
     join_some,
     series_labels,
 )
-from fairmfu.reports.page import html_document, html_templates
+from fairmfu.reports.page import html_document
 from fairmfu.reports.text.tabular import difference_text, markdown_text, signed_percent
 from tests.reports.page.test_html_report import EVIL, Page
 from tests.support.folders import ROOT
@@ -588,7 +588,7 @@ def test_only_our_scripts_and_the_status_beside_it_may_run():
     read = Page(unpacked(night_page(quiet())))
     assert read.addresses.count("status.js") == 1
     assert [a for a in read.addresses if not a.startswith("#")] == ["status.js"]
-    ours = [AGE_SCRIPT, html_document.bundle(), html_templates.packaged("page.js")]
+    ours = [AGE_SCRIPT, html_document.bundle(), html_document.page_script()]
     assert sorted(filter(None, read.run)) == sorted(ours)
     assert re.findall(r"'sha256-[^']+'", read.policy) == [*map(html_document.script_hash, ours)]
     assert "default-src 'none'" in read.policy

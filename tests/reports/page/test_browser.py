@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import re
 import shutil
 import subprocess
@@ -24,6 +26,7 @@ from fairmfu.reports.page import html_report
 from fairmfu.reports.page.html_document import Sheet
 from fairmfu.reports.page.html_run import accelerator_of
 from fairmfu.reports.page.report_data import ReportContent, build_content
+from fairmfu.reports.text.tabular import GIB
 from tests.support.nights import plan_of, write_night
 from tests.support.told_nights import regression
 
@@ -32,6 +35,7 @@ pytest.importorskip("playwright.sync_api", reason="NO PAGE IS TESTED: playwright
 from playwright.sync_api import Browser
 
 from tests.support.browser import NAMES, Reading, Tab, chromium, opened, untroubled
+from tests.support.effort import THOROUGH
 from tests.support.folders import ROOT
 from tests.support.markup import paragraph
 
@@ -439,7 +443,9 @@ def test_a_link_lands_in_any_filter(
 
 
 PARTS: Final = """() => [...document.querySelectorAll("[data-runs]")].map((part) => [
-  part.dataset.runs.split(" "), part.checkVisibility()])"""
+  part.dataset.runs.split(" "),
+  part.parentElement.closest("details:not([open])") ? !part.closest(".filtered")
+    : part.checkVisibility()])"""
 
 
 @pytest.fixture(scope="session")
@@ -462,7 +468,7 @@ def test_filters_agree_with_the_data_also_in_packed_folds(
     }
     chance = Random(59)  # noqa: S311 - a choice of filters
     with reading(short_tables) as tab:
-        for _ in range(12):
+        for _ in range(50 if THOROUGH else 12):
             wanted = {
                 name: chance.choice(tab.ask(OPTIONS, name)) for name in ("model", "accelerator")
             }
@@ -536,6 +542,161 @@ def test_a_search_leaves_the_rows_with_all_words(
         assert tab.ask(TABLE) == list(told.data["runs"])
 
 
+COPIED: Final = """(() => {
+  navigator.clipboard.writeText = async (text) => { window.copied = text; };
+})()"""
+HEADS: Final = """() => [...document.querySelectorAll("#runs thead th")].filter(
+  (head) => head.checkVisibility()).map((head) => head.dataset.title)"""
+
+
+def test_the_csv_has_the_rows_and_the_order_that_are_seen(
+    reading: Reading, report: Path, told: ReportContent
+) -> None:
+    runs = told.data["runs"]
+    fragment = "find=torchtitan+tgs>1&sort=TGS:ascending&attention=full&hide=Memory"
+    with reading(report, fragment=fragment, script_before=COPIED) as tab:
+        seen = tab.ask(TABLE)
+        tab.page.get_by_role("button", name="Copy as CSV").press("Enter")
+        tab.until("() => window.copied")
+        with tab.page.expect_download() as download:
+            tab.page.get_by_role("button", name="Save as CSV").press("Enter")
+        text = download.value.path().read_text(encoding="utf-8")
+        assert tab.ask("window.copied") == text
+    lines = [*csv.DictReader(io.StringIO(text))]
+    wanted = {run_id for run_id in runs if runs[run_id]["framework"] == "torchtitan"}
+    assert [line["Run id"] for line in lines] == seen
+    assert set(seen) == {run_id for run_id in wanted if (runs[run_id]["tgs"] or 0) > 1}
+    for line in lines:
+        run = runs[line["Run id"]]
+        assert line["Run"].removesuffix(" (synthetic)") == run["label"]
+        assert line["TGS [tokens/s/GPU]"] == f"{six_digits(run['tgs']):g}"
+        mfu = line["MFU [%], full attention, own-precision peak"]
+        assert float(mfu or 0) == six_digits(100 * (run["mfu_full_own"] or 0))
+        assert float(line["Memory [GiB]"] or 0) == six_digits((run["peak_memory_bytes"] or 0) / GIB)
+
+
+def test_columns_are_chosen_by_keyboard_and_kept_in_the_address(
+    reading: Reading, report: Path
+) -> None:
+    with reading(report) as tab:
+        every = tab.ask(HEADS)
+        tab.page.locator(".columns summary").press("Enter")
+        for name in ("Precision", "Memory [GiB]"):
+            tab.page.get_by_role("checkbox", name=name).press("Space")
+        tab.page.get_by_label("Search all columns").fill("completed")
+        tab.until("() => location.hash.includes('find=')")
+        chosen, rows, fragment = tab.ask(HEADS), tab.ask(TABLE), tab.ask("location.hash.slice(1)")
+    assert [name for name in every if name not in chosen] == ["Precision", "Memory [GiB]"]
+    with reading(report, fragment=fragment) as tab:
+        assert tab.ask(HEADS) == chosen
+        assert tab.page.input_value("#runs [type=search]") == "completed"
+        assert tab.ask(TABLE) == rows
+
+
+CURVES: Final = """() => JSON.parse(
+  document.querySelector("#compare figure script").textContent).datasets.points"""
+LINES: Final = """() => [...document.querySelectorAll("#compare .mark-line.role-mark path")].map(
+  (line) => line.getAttribute("stroke"))"""
+
+
+def expected_points(runs: dict[str, Any], ids: list[str], across: str) -> list[tuple[Any, ...]]:
+    """Run, place across and figures of each bin, as the JSON of the report has them."""
+    return [
+        (run_id, *(value and f"{value:.4g}" for value in (x, tgs, each["step_s"], each["loss"])))
+        for run_id in ids
+        for each in runs[run_id]["series"]
+        for x in [(each["step"] + each["last_step"]) / 2 if across == "steps" else each[across]]
+        for tgs in [each["tgs"] if each["window"] == "counted" else None]
+        if x is not None
+    ]
+
+
+def test_chosen_runs_are_overlaid_as_the_data_are(
+    reading: Reading, report: Path, told: ReportContent
+) -> None:
+    runs = told.data["runs"]
+    with reading(report) as tab:
+        ids = [run_id for run_id in tab.ask(TABLE) if runs[run_id]["tgs"] is not None][:3]
+        assert tab.page.locator("#compare").count() == 0
+        for run_id in ids:
+            tab.page.locator(f'#runs tr[data-run="{run_id}"] .tick').press("Space")
+        tab.page.get_by_role("link", name="Compare 3 chosen runs").press("Enter")
+        tab.page.locator("#compare .mark-line").first.wait_for()
+        assert abs(tab.ask(REST, "compare")) <= CLOSE_PX
+        assert len(set(tab.ask(LINES))) == 3
+        for across in ("steps", "tokens"):
+            tab.page.get_by_label("Across").select_option(across)
+            tab.until("(x) => location.hash.includes(`x=${x}`) || x === 'steps'", across)
+            found = [
+                (each["run_id"], *(each[of] and f"{each[of]:.4g}" for of in POINT))
+                for each in tab.ask(CURVES)
+            ]
+            assert found == expected_points(runs, ids, across)
+        fragment = tab.ask("location.hash.slice(1)")
+    with reading(report, fragment=fragment) as tab:
+        tab.page.locator("#compare .mark-line").first.wait_for()
+        assert abs(tab.ask(REST, "compare")) <= CLOSE_PX
+        assert tab.page.locator(".tick:checked").count() == 3
+        assert tab.page.get_by_label("Across").input_value() == "tokens"
+        tab.page.get_by_role("button", name="Clear the choice").press("Enter")
+        tab.page.locator("#compare").wait_for(state="detached")
+        assert "compare" not in tab.ask("location.hash")
+
+
+POINT: Final = ("x", "tgs", "step_s", "loss")
+FACTS: Final = """() => Object.fromEntries(
+  [...document.querySelectorAll("#compare .facts tbody tr")].map((line) => [
+    line.cells[0].textContent,
+    [...line.cells].slice(1).map((cell) => (
+      cell.querySelector('[data-of="value"]') ?? cell).textContent.trim()),
+  ]))"""
+
+
+def test_facts_of_chosen_runs_show_their_differences(
+    reading: Reading, short_tables: Path, told: ReportContent
+) -> None:
+    runs = told.data["runs"]
+    ids = list(runs)[:4]
+    held = [{fact["name"]: fact["value"] for fact in runs[run_id]["facts"]} for run_id in ids]
+    every = {name: [of.get(name, "\u2013") for of in held] for of in held for name in of}
+    with reading(short_tables, fragment=f"compare={','.join(ids)}") as tab:
+        tab.page.locator("#compare .facts tbody tr").first.wait_for()
+        found = tab.ask(FACTS)
+        assert {name: found[name] for name in found if name in every} == {
+            name: values for name, values in every.items() if len(set(values)) > 1
+        }
+        tab.page.get_by_label("Differences only").uncheck()
+        found = tab.ask(FACTS)
+        assert {name: found[name] for name in every} == every
+        assert found["Framework"] == [runs[run_id]["framework"] for run_id in ids]
+
+
+def test_a_part_of_the_curves_is_zoomed_by_keyboard_and_mouse(
+    reading: Reading, report: Path, told: ReportContent
+) -> None:
+    runs = told.data["runs"]
+    ids = [run_id for run_id in runs if runs[run_id]["tgs"] is not None][:2]
+    with reading(report, fragment=f"compare={','.join(ids)}", height=1_000) as tab:
+        tab.page.locator("#compare .mark-line").first.wait_for()
+        whole = [each["x"] for each in tab.ask(CURVES)]
+        panel = tab.page.locator("#compare .background").nth(1).bounding_box()
+        assert panel
+        tab.page.mouse.move(panel["x"] + 0.3 * panel["width"], panel["y"] + 60)
+        tab.page.mouse.down()
+        tab.page.mouse.move(panel["x"] + 0.8 * panel["width"], panel["y"] + 60, steps=5)
+        tab.page.mouse.up()
+        tab.until("() => location.hash.includes('to=')")
+        low, high = (float(tab.page.input_value(f"[name={name}]")) for name in ("from", "to"))
+        assert [each["x"] for each in tab.ask(CURVES)] == [x for x in whole if low <= x <= high]
+        assert min(whole) < low < high < max(whole)
+        tab.page.get_by_label("from", exact=True).fill(str(min(whole)))
+        tab.page.get_by_label("from", exact=True).press("Enter")
+        tab.until("(from) => location.hash.includes(`from=${from}`)", min(whole))
+        assert [each["x"] for each in tab.ask(CURVES)] == [x for x in whole if x <= high]
+        tab.page.get_by_role("button", name="Whole range").press("Enter")
+        assert [each["x"] for each in tab.ask(CURVES)] == whole
+
+
 NESTED: Final = """() => [...document.querySelectorAll(
   ":is(button, a, summary) :is(button, a, summary, select)")].map((part) => part.outerHTML)"""
 
@@ -596,6 +757,39 @@ def test_on_paper_it_says_the_same(
             [pdftotext, "-", "-"], input=printed, capture_output=True, check=True
         )
         assert _letters(says)[:60] in _letters(done.stdout.decode())
+
+
+CLOSED: Final = """() => [...document.querySelectorAll("details:not([open])")].filter(
+  (fold) => !fold.closest("[data-holds], [data-run]")).length"""
+
+
+def test_on_paper_every_part_but_those_of_runs_is_open(
+    reading: Reading, short_tables: Path
+) -> None:
+    packed = "details[data-packed]:not([data-holds], [data-run])"
+    with reading(short_tables) as tab:
+        tab.until("(packed) => !document.querySelector(packed)", packed)
+        heads = tab.page.locator("#runs thead").inner_text()
+        tab.ask("() => dispatchEvent(new Event('beforeprint'))")
+        assert tab.ask(CLOSED) == tab.page.locator("#runs thead button").count() == 0
+        assert tab.page.locator("#runs thead").inner_text() == heads
+        tab.ask("() => dispatchEvent(new Event('afterprint'))")
+        assert tab.ask(CLOSED) > 2
+        assert tab.page.locator("#runs thead button").count() == 14
+
+
+def test_panels_fill_a_page_of_800_px(reading: Reading, report: Path, told: ReportContent) -> None:
+    """Below one another they were as narrow as side by side."""
+    names = [told.data["runs"][run_id]["label"] for run_id in told.data["groups"][0]["runs"]]
+    with reading(report, width=800) as tab:
+        figure = tab.page.locator('figure[data-kind^="comparison"]').first
+        figure.locator("svg").wait_for()
+        wide = figure.locator(".chart").evaluate("(chart) => chart.clientWidth")
+        drawn = figure.locator("svg").evaluate("(svg) => svg.width.baseVal.value")
+        assert 0.9 * wide < drawn <= wide + 1
+        words = figure.locator("svg").text_content() or ""
+        shown = {name: words.count(name[-12:]) for name in names if name not in HOSTILE}
+        assert min(shown.values()) > 1, shown  # in each panel
 
 
 def _letters(text: str) -> str:
@@ -665,6 +859,24 @@ def test_the_nightly_page_draws_its_figures(reading: Reading, nightly: Path) -> 
         found = figures(all_open(tab))
     assert len(found) > 5
     assert [kind for kind, marks in found if not marks] == []
+
+
+def test_jobs_of_the_nightly_page_are_sorted_and_searched(reading: Reading, nightly: Path) -> None:
+    rows = """() => [...document.querySelectorAll("table.sortable tbody tr")].filter(
+      (row) => row.checkVisibility()).map((row) => Number(row.cells[2].dataset.sort || NaN))"""
+    with reading(nightly) as tab:
+        for landmark in ("header", "nav", "main"):
+            assert tab.page.locator(f"body {landmark}").count() == 1, landmark
+        tab.page.get_by_role("button", name="Level", exact=True).press("Enter")
+        levels = tab.ask(rows)
+        known = [level for level in levels if level == level]  # noqa: PLR0124 - not NaN
+        assert len(known) > 1
+        assert levels[: len(known)] == sorted(known, reverse=True)
+        tab.page.get_by_label("Search all columns").fill(f"level:{known[0]}")
+        assert set(tab.ask(rows)) == {known[0]}
+        for link in tab.page.locator(".contents a").all():
+            place = (link.get_attribute("href") or "").removeprefix("#")
+            assert tab.page.locator(f"#{place}").count() == 1, place
 
 
 def test_a_fold_that_is_packed_is_there_once_opened(reading: Reading, tmp_path: Path) -> None:

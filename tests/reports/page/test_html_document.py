@@ -16,7 +16,14 @@ from fairmfu.reports.charts.figure import Figure
 from fairmfu.reports.charts.theme import FRAMEWORK_COLOURS, chart_theme
 from fairmfu.reports.charts.tooltips import CONVENTIONS
 from fairmfu.reports.page.html_cells import by_convention, number, ratio
-from fairmfu.reports.page.html_document import MAX_FOLDS_PER_PACK, Sheet, bundle, script_hash
+from fairmfu.reports.page.html_document import (
+    MAX_FOLDS_PER_PACK,
+    SCRIPT_FILES,
+    Sheet,
+    bundle,
+    page_script,
+    script_hash,
+)
 from fairmfu.reports.page.html_report import Controls
 from fairmfu.reports.page.html_templates import packaged
 from tests.support.markup import controls, markup, paragraph
@@ -285,7 +292,7 @@ def test_hostile_text_is_still_text(text: str) -> None:
     head = controls([text, "b"], [text, "b"], Controls.of([row]).subjects)
     page = sheet.html(text, head + sheet.fold(text, body + HEAVY))
     read = Read(unpacked(page))
-    assert set(read.run) == {packaged("page.js")}
+    assert set(read.run) == {page_script()}
     if "\x00" not in text:
         assert text in read.text
     assert "img" not in read.tags
@@ -309,14 +316,14 @@ def test_a_sheet_can_be_written_twice() -> None:
 @pytest.mark.parametrize("packed_above", [0, 10**9])
 def test_the_policy_names_the_scripts_of_the_page_and_no_more(packed_above: int) -> None:
     read = Read(unpacked(a_page(Sheet(packed_above=packed_above))))
-    assert sorted(read.run) == sorted([bundle(), packaged("page.js")])
+    assert sorted(read.run) == sorted([bundle(), page_script()])
     assert re.findall(r"'sha256-[^']+'", read.policy) == [script_hash(bundle()), PAGE]
     assert read.policy.startswith("default-src 'none'; script-src 'sha256-")
     for word in ("unsafe-eval", "http", "nonce", "*"):
         assert word not in read.policy
 
 
-PAGE = script_hash(packaged("page.js"))
+PAGE = script_hash(page_script())
 
 
 def test_a_page_without_anything_to_do_runs_nothing() -> None:
@@ -346,7 +353,7 @@ def test_the_page_says_what_needs_a_script() -> None:
     assert "are compressed" not in page
 
 
-@pytest.mark.parametrize("name", ["page.js", "page.css", "nightly.css"])
+@pytest.mark.parametrize("name", [*SCRIPT_FILES, "page.css", "nightly.css"])
 def test_what_the_package_holds_asks_for_nothing(name: str) -> None:
     text = packaged(name)
     assert not re.search(r"https?:|url\(|@import|</|<!--|\beval\(|new Function|innerHTML", text)

@@ -18,7 +18,7 @@ from fairmfu.metrics.audit.formula_checks import ERAS_BY_NAME, era_flops
 from fairmfu.metrics.audit.formula_era import GAP_CAUSES
 from fairmfu.metrics.audit.logged_figures import LOGGED_FIGURES
 from fairmfu.metrics.pipeline.analysis import Analysis, analyse
-from fairmfu.reports.page import html_document, html_report, html_templates
+from fairmfu.reports.page import html_document, html_report
 from fairmfu.reports.page.report_data import build_content
 from fairmfu.reports.text.bridge_text import COLUMN_LABELS, bridge_frame
 
@@ -204,7 +204,7 @@ def test_nothing_is_loaded_and_only_our_scripts_run():
     assert {address[:1] for address in read.addresses} == {"#"}
     assert {address[1:] for address in read.addresses} <= set(re.findall(r' id="([^"]+)"', text))
     assert not {"link", "img", "iframe", "object", "base", "form"} & set(read.tags)
-    ours = [html_document.bundle(), html_templates.packaged("page.js")]
+    ours = [html_document.bundle(), html_document.page_script()]
     assert read.run == ours
     own = text.replace(ours[0], "")
     assert not re.search(r"https?:|//\w+\.|url\(|@import", own)
@@ -288,6 +288,8 @@ def test_tables_have_captions_and_scoped_heads():
     tables = Page(equal_page()).tables
     assert len(tables) > 10
     for cells in tables:
+        if len(cells) == 1:  # of chosen runs, which the script fills
+            continue
         assert cells[0] == ("caption", None)
         assert {scope for tag, scope in cells if tag == "th"} == {"col", "row"}
 

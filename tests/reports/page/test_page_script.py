@@ -368,7 +368,7 @@ def test_a_narrow_page_stays_within_its_width(reading: Reading, page: Path, sche
         assert tab.ask(tall) > 320  # panels below one another
         scroll = tab.page.locator(".scroll").first
         tab.until("() => document.querySelector('.scroll').tabIndex === 0")
-        assert scroll.get_attribute("role") == "region"
+        assert scroll.get_attribute("role") == "group"
         assert scroll.get_attribute("aria-label") == "Runs"
 
 
@@ -454,3 +454,60 @@ def test_paper_has_what_is_not_packed_with_its_charts(reading: Reading, either: 
         assert tab.page.locator("details[open]").count() == 1
         pdf = tab.page.pdf()
         assert len(re.findall(rb"/Type\s*/Page\b", pdf)) < 24
+
+
+# --- a table of many rows -------------------------------------------------------------------
+
+MANY: Final = 600
+LONG: Final = """
+<main><section id="jobs"><h2>Jobs</h2>
+{% call(run) tables.table("Jobs", [Column("Run"), Column("TGS", "number")], runs, "", "runs", "run_id", css_class="sortable tall") %}
+  <th scope="row" data-sort="{{ run.label }}">{{ run.label }}</th>
+  <td class="number" data-sort="{{ run.tgs|sort_key }}">{{ run.tgs|number }}</td>
+{% endcall %}
+</section></main>{{ fold }}
+"""  # noqa: E501 - a template
+LISTED: Final = """() => [...document.querySelectorAll("tbody tr")].filter(
+  (row) => row.checkVisibility()).map((row) => row.dataset.run)"""
+COPIED: Final = """(() => {
+  navigator.clipboard.writeText = async (text) => { window.copied = text; };
+})()"""
+
+
+@pytest.fixture(scope="module")
+def long_table(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A page of one table with more rows than are laid out at first."""
+    rows = [
+        {**RUNS[0], "run_id": f"r{n}", "label": f"={n}", "tgs": n * 7 % MANY} for n in range(MANY)
+    ]
+    sheet, path = Sheet(), tmp_path_factory.mktemp("long") / "long.html"
+    body = markup(LONG, runs=rows, fold=sheet.fold("fold", paragraph("text")))
+    path.write_text(sheet.html("long", body), encoding="utf-8")
+    return path
+
+
+def test_a_long_table_shows_its_first_rows_in_any_order(reading: Reading, long_table: Path) -> None:
+    by_tgs = [f"r{n}" for n in sorted(range(MANY), key=lambda n: -(n * 7 % MANY))]
+    with reading(long_table, script_before=COPIED) as tab:
+        assert tab.ask(LISTED) == [f"r{n}" for n in range(250)]
+        tab.page.get_by_role("button", name="TGS").press("Enter")
+        assert tab.ask(LISTED) == by_tgs[:250]
+        tab.page.get_by_role("button", name="Show more: 250 of 600 rows").press("Enter")
+        assert tab.ask(LISTED) == by_tgs[:500]
+        tab.page.get_by_label("Search all columns").fill("tgs<40")
+        assert tab.ask(LISTED) == by_tgs[-40:]
+        assert tab.page.locator("button.more").is_hidden()
+        tab.page.get_by_label("Search all columns").fill("")
+        tab.page.get_by_role("button", name="Copy as CSV").press("Enter")
+        tab.until("() => window.copied")
+        lines = tab.ask("window.copied").splitlines()
+        assert [line.split(",")[-1] for line in lines] == ["Run id", *by_tgs]
+        assert lines[1].startswith("'=")  # else a spreadsheet would compute it
+        tab.page.emulate_media(media="print")
+        assert tab.ask(LISTED) == by_tgs
+
+
+def test_the_end_of_a_long_table_brings_more_rows(reading: Reading, long_table: Path) -> None:
+    with reading(long_table) as tab:
+        tab.ask("() => { document.querySelector('.tall').scrollTop = 1e6 }")
+        tab.until("() => document.querySelectorAll('tr.beyond').length === 100")

@@ -155,6 +155,8 @@ def walk(html, told):
         if not reads_as(text, value):
             wrong.append(f"{place}: {text!r} is not {value!r}")
     for place, words, data in seen.figures:
+        if data.get("datasets", {}).get("points") == []:  # the script fills it
+            continue
         chart = told["charts"].get(place.removeprefix("charts."))
         if chart is None:
             wrong.append(f"{place}: no such chart")
@@ -342,9 +344,10 @@ def test_a_fact_that_a_message_asks_for_is_in_the_command():
 
 
 def test_many_runs_are_drawn_with_fewer_points():
-    counts = [bins_per_run(n) for n in (1, 20, 21, 100, 2_000)]
+    counts = [bins_per_run([1_000] * n) for n in (1, 20, 21, 100, 2_000)]
     assert counts == sorted(counts, reverse=True)
-    assert counts[-1] == 20
+    assert (counts[1], counts[-1]) == (300, 20)
+    assert bins_per_run([10] * 400 + [1_000] * 6) == 300
 
 
 def test_a_page_of_very_many_runs_says_less_of_each_and_says_so(monkeypatch):
