@@ -1000,7 +1000,7 @@ def compare(  # noqa: PLR0913, PLR0917 - each is an argument of the command
     from fairmfu.reports import compare as side_by_side
 
     found = side_by_side(
-        _analysis_of_chosen(store, _choice_of(names, condition)),
+        _analysis_of_chosen(_open(store), _choice_of(names, condition)),
         *names,
         price=price,
         by=by,
@@ -1050,7 +1050,7 @@ def explain(run: str, store: Path, output: Literal["table", "json"], *, propose:
     from fairmfu.reports import explain as describe
     from fairmfu.reports.text.tabular import wrapped
 
-    analysis = _analysis_of_chosen(store, lambda runs: choose(runs, run))
+    analysis = _analysis_of_chosen(_open(store), lambda runs: choose(runs, run))
     told = describe(analysis, run, output=output, propose=propose)
     lines = map(wrapped, _runnable(told).splitlines())
     click.echo("\n".join(lines) if output == "table" else told)
@@ -1082,16 +1082,16 @@ def missing(names: tuple[str, ...], out: Path | None, store: Path, output: str) 
     """
     from fairmfu.metrics import choose
     from fairmfu.metrics.core.run_selection import with_sources
-    from fairmfu.metrics.pipeline.missing_facts import find_needs
+    from fairmfu.reports.store.kept_needs import current_needs
     from fairmfu.reports.text.missing_text import missing_rows, show_missing
     from fairmfu.reports.text.tabular import render_frame
 
-    tables = _open(store).tables()
-    stored = with_sources(tables["runs"], tables["sources"])
-    chosen = choose(stored, *names)["run_id"].to_list()
-    needs = find_needs(tables, _overlay(), chosen)
+    opened = _open(store)
+    stored = with_sources(opened.table("runs"), opened.table("sources"))
+    chosen = choose(stored, *names)["run_id"].to_list() if names else None
+    needs = current_needs(opened, _overlay(), chosen)
     if out is not None:
-        _write_template(tables, needs, out)
+        _write_template(opened, needs, out)
         return
     if output in ("json", "csv"):
         click.echo(render_frame(missing_rows(needs), output))
@@ -1099,18 +1099,17 @@ def missing(names: tuple[str, ...], out: Path | None, store: Path, output: str) 
     click.echo(_runnable(show_missing(needs, output)))
 
 
-def _write_template(
-    tables: Mapping[str, pl.DataFrame], needs: Sequence[RunNeeds], out: Path
-) -> None:
+def _write_template(store: Store, needs: Sequence[RunNeeds], out: Path) -> None:
     """Write a template of facts; an existing file is never replaced."""
+    from fairmfu.reports.store.metrics_store import analysis_of_chosen
     from fairmfu.reports.text.missing_text import facts_template
 
-    analysis = _analysis_of(tables)
-    proposals = {
-        run.run_id: analysis.proposals(run.run_id)
-        for run in needs
-        if run.gain and not {"model", "seq_len"}.isdisjoint(run.facts)
-    }
+    shape = {"model", "seq_len"}
+    asked = [run.run_id for run in needs if run.gain and not shape.isdisjoint(run.facts)]
+    analysis = analysis_of_chosen(
+        store, lambda runs: runs.filter(runs["run_id"].is_in(asked)), _overlay()
+    )
+    proposals = {run_id: analysis.proposals(run_id) for run_id in asked}
     command = f"fairmfu set --facts {shlex.quote(str(out))}"
     if out.exists():
         raise messages.TEMPLATE_EXISTS(path=out)
@@ -1171,15 +1170,15 @@ def report(  # noqa: PLR0913, PLR0917 - each is an argument of the command
     from fairmfu.reports.text.verdict import count_noun
 
     kind = report_format(out, output)
-    tables = _open(store).tables()
+    tables, computed = _stored_inputs(_open(store), names)
     told = tell(
         tables,
         *names,
         title=title,
         price=price,
-        overlay=_overlay(),
         redact=redact,
         store=_given_store(),
+        **computed,
     )
     if told.redaction is not None:
         _echo_hidden(told.redaction)
@@ -1259,8 +1258,9 @@ def chart(  # noqa: PLR0913, PLR0917 - each is an argument of the command
     wanted = chart_export.find_chart(name)
     out = out or Path(f"{wanted.name}.svg")
     kind = chart_export.chart_format(out)
-    tables, drawable = _open(store).tables(), partial(chart_export.check, wanted)
-    told = tell(tables, *names, overlay=_overlay(), redact=redact, check=drawable)
+    tables, computed = _stored_inputs(_open(store), names)
+    drawable = partial(chart_export.check, wanted)
+    told = tell(tables, *names, redact=redact, check=drawable, **computed)
     drawn = chart_export.rendered(draw(wanted, told, attention=attention, peak=peak), kind)
     write_file(out, drawn)
     click.echo(f"{out}: {len(drawn) / 1e3:,.0f} kB", err=True)
@@ -1318,11 +1318,13 @@ def export(  # noqa: PLR0913 - each is an argument of the command
 
     if tracker == "tensorboard" and experiment is not None:
         raise messages.EXPERIMENT_OF_TENSORBOARD()  # noqa: RSE102 - a kind
-    tables = _open(store).tables()
-    analysis = _analysis_of(tables)
+    opened = _open(store)
+    analysis = _analysis_of_chosen(opened, (lambda runs: choose(runs, *names)) if names else None)
     chosen = choose(analysis.metrics, *names)
     failed = metrics_rows(chosen.filter(pl.col("error").is_not_null()))
     chosen = chosen.filter(pl.col("error").is_null())
+    members = chosen["members"].explode().drop_nulls().to_list()
+    tables = opened.tables(members)
     runs = tracker_records(analysis, chosen, tables["steps"], tables["runs"])
     hides = Redaction() if redact else None
     if hides is not None:
@@ -2171,20 +2173,31 @@ def _metrics(store: Store) -> pl.DataFrame:
 
 
 def _analysis_of_chosen(
-    store: Path, choose_runs: Callable[[pl.DataFrame], pl.DataFrame] | None
+    store: Store, choose_runs: Callable[[pl.DataFrame], pl.DataFrame] | None
 ) -> Analysis:
     """Return the analysis of chosen runs, with all metrics; None chooses all."""
-    if choose_runs is None:
-        return _analysis_of(_open(store).tables())
-    from fairmfu.reports.store.metrics_store import analysis_of_chosen
+    from fairmfu.reports.store.metrics_store import stored_analysis
 
-    return analysis_of_chosen(_open(store), choose_runs, _overlay())
+    return stored_analysis(store, choose_runs, _overlay()).analysis
 
 
-def _analysis_of(tables: Mapping[str, pl.DataFrame]) -> Analysis:
-    from fairmfu.metrics import analyse
+def _stored_inputs(
+    store: Store, names: Sequence[str]
+) -> tuple[Mapping[str, pl.DataFrame], dict[str, Any]]:
+    """Return the tables of these runs, and what `report` else computes itself."""
+    from fairmfu.metrics import choose
+    from fairmfu.metrics.core.run_table import metrics_rows
+    from fairmfu.reports.store.kept_needs import asked_facts
+    from fairmfu.reports.store.metrics_store import stored_analysis
 
-    return analyse(tables, _overlay())
+    overlay = _overlay()
+    analysis, state = stored_analysis(
+        store, (lambda runs: choose(runs, *names)) if names else None, overlay
+    )
+    chosen = choose(analysis.metrics, *names)
+    members = chosen["members"].explode().drop_nulls().to_list() if names else None
+    asked = asked_facts(store, state, metrics_rows(chosen), overlay)
+    return store.tables(members), {"overlay": overlay, "analysis": analysis, "asked": asked}
 
 
 def _end(rows: Iterable[Mapping[str, Any]], code: int = 0) -> None:

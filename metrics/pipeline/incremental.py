@@ -390,6 +390,7 @@ def _rows(analysis: Analysis, overlay: Sequence[Accelerator]) -> pl.DataFrame:
             pl.when(is_lead).then(pl.col("related")),
             pl.when(is_lead).then(pl.col("earlier").fill_null([])),
             pl.col("ends").fill_null([]),
+            pl.lit(None, KEPT_SCHEMA["needs"]).alias("needs"),
             *(pl.when(is_lead).then(pl.lit(now)).alias(name) for name, now in by.items()),
         )
         .match_to_schema(KEPT_SCHEMA)

@@ -32,6 +32,7 @@ KEPT_SCHEMA: Final = pl.Schema(
         "earlier": TEXT_LIST,
         "course": pl.Struct(dict(LAUNCH_COURSE_SCHEMA)),
         "ends": pl.List(pl.Struct({name: LAST_STEP_SCHEMA[name] for name in LAST_STEP_FIELDS})),
+        "needs": pl.Struct({"facts": TEXT_LIST, "gain": TEXT, "obstacle": TEXT}),
         "peaks": TEXT,
         "program": TEXT,
         "columns": TEXT,
@@ -45,6 +46,7 @@ related: other runs, possibly sources of the same launch
 earlier: the run continued by this run, or all candidates if undecided
 course: metrics.core.link_columns.LAUNCH_COURSE_SCHEMA; null without steps
 ends: metrics.core.link_columns.LAST_STEP_SCHEMA per rank; null in rows of another layout
+needs: metrics.pipeline.missing_facts.AskedFacts; null until somebody asks for missing facts
 peaks: `peaks_hash` at the time of computing
 program: version of fairmfu
 columns: `columns_hash` at the time of computing; rows of other columns have nulls for later columns

@@ -2,17 +2,18 @@
 
 A fact that is missing may hide another: without tokens per step, nothing asks for the lengths of
 documents. So each run is analysed again with stand-ins for the facts that it lacks, until it asks
-for no more. Stand-ins never leave this module: only names of facts do.
+for no more. Stand-ins never leave this module: only names of facts do. The answer depends on the
+run alone, so a store keeps it with the metrics (`AskedFacts`).
 """
 
 from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import PurePath
-from typing import Final, Literal
+from typing import Final, Literal, TypedDict
 
 import polars as pl
 
@@ -31,11 +32,16 @@ from .analysis import Tables, analyse, tables_of_runs
 __all__ = [
     "ALTERNATIVES",
     "CONDITIONS",
+    "AskedFacts",
     "RunNeeds",
     "Unlock",
+    "ask_facts",
     "facts_by_folder",
     "find_needs",
+    "lacks_facts",
+    "members_of",
     "needs_of",
+    "rows_of",
     "unlocks",
 ]
 
@@ -142,6 +148,17 @@ class Unlock:
     gain: Gain
 
 
+class AskedFacts(TypedDict):
+    """Facts that a run asks for, as kept with its metrics.
+
+    facts, gain: as in `RunNeeds`; obstacle: why no fact gives an MFU; None without such a reason
+    """
+
+    facts: list[str]
+    gain: Gain | None
+    obstacle: str | None
+
+
 def find_needs(
     tables: Tables, overlay: Sequence[Accelerator] = (), run_ids: Sequence[str] | None = None
 ) -> list[RunNeeds]:
@@ -149,23 +166,47 @@ def find_needs(
 
     tables: of `Store.tables`. overlay: your accelerators. run_ids: of some runs only, default all
     """
-    return needs_of(metrics_rows(analyse(tables, overlay).metrics), tables, overlay, run_ids)
+    rows = metrics_rows(analyse(tables, overlay).metrics)
+    return needs_of(rows, ask_facts(rows_of(rows, run_ids), tables, overlay))
 
 
-def needs_of(
-    rows: Sequence[MetricsRow],
-    tables: Tables,
-    overlay: Sequence[Accelerator] = (),
-    run_ids: Sequence[str] | None = None,
-) -> list[RunNeeds]:
-    """Return `find_needs` of runs whose metrics are known.
+def rows_of(rows: Sequence[MetricsRow], run_ids: Collection[str] | None) -> list[MetricsRow]:
+    """Return the rows of some runs, or of their sources; None chooses all."""
+    chosen = None if run_ids is None else set(run_ids)
+    return [row for row in rows if chosen is None or not chosen.isdisjoint(members_of(row))]
 
-    rows: of the metrics of the runs; tables, overlay, run_ids: as for `find_needs`
+
+def lacks_facts(row: MetricsRow) -> bool:
+    """Return whether a run has no MFU, though it could be computed."""
+    return row["mfu"] is None and row["error"] is None
+
+
+def members_of(row: MetricsRow) -> list[str]:
+    """Return the run_id of all sources of a run."""
+    return [row["run_id"], *(row["members"] or ())]
+
+
+def needs_of(rows: Sequence[MetricsRow], asked: Mapping[str, AskedFacts]) -> list[RunNeeds]:
+    """Return the needs of the runs of `asked`, in the order of the rows.
+
+    rows: of the metrics of all runs; asked: by run_id, of `ask_facts`
     """
     names = Counter(row["name"] for row in rows)
-    if run_ids is not None:
-        rows = [row for row in rows if not set(run_ids).isdisjoint(_members(row))]
-    lacking = {row["run_id"]: row for row in rows if row["mfu"] is None and row["error"] is None}
+    return [
+        _needs(row, asked[row["run_id"]], shares_name=names[row["name"]] > 1)
+        for row in rows
+        if row["run_id"] in asked
+    ]
+
+
+def ask_facts(
+    rows: Sequence[MetricsRow], tables: Tables, overlay: Sequence[Accelerator] = ()
+) -> dict[str, AskedFacts]:
+    """Return the facts that these runs ask for, by run_id of each run that lacks some.
+
+    rows: of the metrics; tables: of the store, at least of these runs
+    """
+    lacking = {row["run_id"]: row for row in rows if lacks_facts(row)}
     asked: dict[str, list[str]] = {run_id: list(row["missing"]) for run_id, row in lacking.items()}
     last, open_runs = dict(lacking), {run_id for run_id, facts in asked.items() if facts}
     for _ in range(_MAX_ROUNDS):
@@ -180,12 +221,10 @@ def needs_of(
             asked[run_id] += new
             if new:
                 open_runs.add(run_id)
-    needs = [_needs(lacking[run_id], last[run_id], facts) for run_id, facts in asked.items()]
-    return [replace(run, shares_name=names[run.name] > 1) for run in needs]
-
-
-def _members(row: MetricsRow) -> list[str]:
-    return [row["run_id"], *(row["members"] or ())]
+    return {
+        run_id: _asked_facts(lacking[run_id], last[run_id], facts)
+        for run_id, facts in asked.items()
+    }
 
 
 def _analysed_with_stand_ins(
@@ -195,7 +234,7 @@ def _analysed_with_stand_ins(
     names: Mapping[str, Sequence[str]],
 ) -> dict[str, MetricsRow]:
     """Return the rows of these runs, analysed as if stand-ins were given by hand."""
-    owner = {member: run_id for run_id in names for member in _members(rows[run_id])}
+    owner = {member: run_id for run_id in names for member in members_of(rows[run_id])}
     of_runs = tables_of_runs(tables, owner)
     stand_ins = [
         {"run_id": member, "name": name, "value": _STAND_INS[name], "origin": "flag"}
@@ -212,26 +251,31 @@ def _analysed_with_stand_ins(
     return {owner.get(run_id, run_id): row for run_id, row in found.items()}
 
 
-def _needs(row: MetricsRow, last: MetricsRow, names: Sequence[str]) -> RunNeeds:
-    """Return the needs of a run.
+def _asked_facts(row: MetricsRow, last: MetricsRow, names: Sequence[str]) -> AskedFacts:
+    """Return the facts that a run asks for, and what they give.
 
     row: as stored; last: with stand-ins, whose MFU may be impossible: that is no reason
     """
     warnings = dict(zip(last["warning_kinds"] or [], last["warnings"] or [], strict=True))
     told = {kind: warnings.get(kind) for kind in _NO_MFU_KINDS}
     told |= {kind: when for kind, when in _BOUNDED_KINDS.items() if kind in warnings}
-    against = next(filter(None, told.values()), None)
+    obstacle = next(filter(None, told.values()), None)
     gain: Gain | None = None
     if names and last["tgs"] is not None:
-        gain = "mfu" if against is None else "tgs" if row["tgs"] is None else None
-    reasons = [against, *(row["warnings"] or ()), "no line gives a rate"]
+        gain = "mfu" if obstacle is None else "tgs" if row["tgs"] is None else None
+    return {"facts": list(dict.fromkeys(names)), "gain": gain, "obstacle": obstacle}
+
+
+def _needs(row: MetricsRow, asked: AskedFacts, *, shares_name: bool) -> RunNeeds:
+    reasons = [asked["obstacle"], *(row["warnings"] or ()), "no line gives a rate"]
     return RunNeeds(
         run_id=row["run_id"],
         name=row["name"],
         folder=str(PurePath((row["sources"] or [""])[0]).parent),
-        facts=tuple(dict.fromkeys(names)),
-        gain=gain,
-        reason="" if gain else next(filter(None, reasons)),
+        facts=tuple(asked["facts"]),
+        gain=asked["gain"],
+        reason="" if asked["gain"] else next(filter(None, reasons)),
+        shares_name=shares_name,
     )
 
 

@@ -14,7 +14,9 @@ from fairmfu.metrics.pipeline.analysis import Analysis, Tables
 from fairmfu.metrics.pipeline.missing_facts import (
     ALTERNATIVES,
     CONDITIONS,
+    AskedFacts,
     RunNeeds,
+    ask_facts,
     needs_of,
     unlocks,
 )
@@ -46,12 +48,21 @@ class Needs:
 
     @classmethod
     def of(
-        cls, analysis: Analysis, run_ids: Sequence[str], tables: Tables, store: str | None
+        cls,
+        analysis: Analysis,
+        run_ids: Sequence[str],
+        tables: Tables,
+        store: str | None,
+        asked: Mapping[str, AskedFacts],
     ) -> Needs:
-        """Find all facts that these runs lack, also those that others hide."""
+        """Find all facts that these runs lack, also those that others hide.
+
+        asked: kept answers by run_id; others are computed
+        """
         chosen = set(run_ids)
         rows = [row for row in metrics_rows(analysis.metrics) if row["run_id"] in chosen]
-        found = needs_of(rows, tables, analysis.overlay)
+        new = [row for row in rows if row["run_id"] not in asked]
+        found = needs_of(rows, {**asked, **ask_facts(new, tables, analysis.overlay)})
         return cls({run.run_id: run for run in found}, store)
 
     def facts(self, row: ComparisonRow) -> list[str]:

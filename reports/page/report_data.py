@@ -35,6 +35,7 @@ from fairmfu.metrics.core.run_table import METRICS, value_of
 from fairmfu.metrics.formula.accelerators import Accelerator
 from fairmfu.metrics.formula.flops import FORMULA_VERSION
 from fairmfu.metrics.pipeline.analysis import Analysis, analyse
+from fairmfu.metrics.pipeline.missing_facts import AskedFacts
 from fairmfu.metrics.utilization.utilization import operator_table
 
 from ..charts import charts
@@ -93,6 +94,10 @@ MAX_FACT_TEXT: Final = 2_000
 """Most characters of a fact's value."""
 
 
+NOTHING_KEPT: Final[Mapping[str, AskedFacts]] = {}
+"""Kept answers of a report that is not of a store."""
+
+
 @dataclass(frozen=True, slots=True)
 class ReportContent:
     """Contents of a report.
@@ -143,6 +148,8 @@ def report(  # noqa: PLR0913 - each is an option of the command
     redact: bool = False,
     store: str | None = None,
     check: Callable[[pl.DataFrame], None] = lambda _: None,
+    analysis: Analysis | None = None,
+    asked: Mapping[str, AskedFacts] = NOTHING_KEPT,
 ) -> ReportContent:
     """Return the report's contents for the named runs only; for `save_report`.
 
@@ -150,7 +157,8 @@ def report(  # noqa: PLR0913 - each is an option of the command
         price: of one GPU-hour. overlay: user-defined devices. redact: replace secrets and names of
         users and hosts in all texts. store: path for the commands of the page; None for the usual
         store. check: gets the metrics of these runs, and may raise before
-        the rest is computed.
+        the rest is computed. analysis: of these runs, with the metrics of all; computed without
+        one. asked: missing facts that a store keeps, by run_id.
 
     `data` is the output of `--format json`, by docs/report.schema.json: tgs [tokens/s/GPU], mfu
     [fraction], times [s]; `figures` are its charts, of which `draw` returns one by name.
@@ -159,7 +167,7 @@ def report(  # noqa: PLR0913 - each is an option of the command
 
     >>> report(tables, "titan-8b", "xtuner-8b").data["verdicts"]
     """
-    analysis = analyse(tables, overlay)
+    analysis = analyse(tables, overlay) if analysis is None else analysis
     chosen = choose(analysis.metrics, *names)
     check(chosen)
     if names:
@@ -167,7 +175,7 @@ def report(  # noqa: PLR0913 - each is an option of the command
     hides = Redaction() if redact else None
     version = metadata.version("fairmfu")
     return build_content(
-        analysis, chosen, tables, title, price, version, redaction=hides, store=store
+        analysis, chosen, tables, title, price, version, redaction=hides, store=store, asked=asked
     )
 
 
@@ -191,15 +199,16 @@ def build_content(  # noqa: PLR0913, PLR0917 - a store, and how it is to be told
     *,
     redaction: Redaction | None = None,
     store: str | None = None,
+    asked: Mapping[str, AskedFacts] = NOTHING_KEPT,
 ) -> ReportContent:
     """Return the contents of the report on these runs.
 
     metrics: rows of analysis.metrics; tables: of the store, at least of these runs; version: of
-        fairmfu; redaction: hides texts, and collects them here; store: as for `report`
+        fairmfu; redaction: hides texts, and collects them here; store, asked: as for `report`
     """
 
     def say(analysis: Analysis, metrics: pl.DataFrame) -> ReportContent:
-        parts = _Parts(analysis, metrics, tables, store)
+        parts = _Parts(analysis, metrics, tables, store, asked)
         content = _content(parts, metrics, title, price, version, redaction=redaction)
         return replace(content, analysis=analysis, metrics=metrics, say=say)
 
@@ -462,11 +471,12 @@ class _Parts:
         metrics: pl.DataFrame,
         tables: Mapping[str, pl.DataFrame],
         store: str | None,
+        asked: Mapping[str, AskedFacts],
     ) -> None:
         ids = metrics["run_id"].implode()
         self.analysis, self.audits = analysis, analysis.audits
         self.ids = metrics["run_id"].to_list()
-        self.needs = overview.Needs.of(analysis, self.ids, tables, store)
+        self.needs = overview.Needs.of(analysis, self.ids, tables, store, asked)
         self.of_metrics = _by_run(metrics)
         self.windows = analysis.windows.filter(pl.col("run_id").is_in(ids))
         self.of_windows = _by_run(self.windows)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import polars as pl
 
@@ -70,22 +70,42 @@ def update_metrics(
         compute_each: computes partitions of many runs; by default this process. Nothing is written:
         `store_metrics` does that. Raises StoreError if nothing was ever stored.
     """
-    store.require_batches()
-    stale, as_of = store.outdated_runs()
-    before = _kept(store)
-    unlike = frozenset(scores.outdated_rows(before, overlay)["run_id"])
-    changed = frozenset({*stale, *extra_runs, *(unlike if rescore_outdated else ())})
+    found = _outdated(store, overlay)
+    wanted = found.unlike if rescore_outdated else frozenset[str]()
+    changed = frozenset({*found.stale, *extra_runs, *wanted})
+    before = found.before
     if not changed and set(before["run_id"]) == set(
         store.runs_changed_since(-1)
     ):  # every stored run has a row
-        return MetricsState(before, None, changed, as_of, unlike)
+        return MetricsState(before, None, changed, found.as_of, found.unlike)
     from fairmfu.metrics.pipeline.partitions import map_locally, rescore_by_partition  # noqa: PLC0415 - shown without
 
     runs = store.table("runs")
     done = rescore_by_partition(
         runs, before, changed, store.tables, overlay, mapper=compute_each or map_locally
     )
-    return MetricsState(done.replace_in(before), done, changed, as_of, unlike)
+    return MetricsState(done.replace_in(before), done, changed, found.as_of, found.unlike)
+
+
+class _Outdated(NamedTuple):
+    """Kept rows, and the runs to compute again.
+
+    stale: with newer inputs, or new; unlike: kept from another formula, peaks or program
+    """
+
+    before: pl.DataFrame
+    stale: frozenset[str]
+    unlike: frozenset[str]
+    as_of: int
+
+
+def _outdated(store: Store, overlay: Sequence[Accelerator]) -> _Outdated:
+    """Find the runs to compute again. Raises StoreError if nothing was ever stored."""
+    store.require_batches()
+    stale, as_of = store.outdated_runs()
+    before = _kept(store)
+    unlike = frozenset(scores.outdated_rows(before, overlay)["run_id"])
+    return _Outdated(before, frozenset(stale), unlike, as_of)
 
 
 def analysis_of(
@@ -109,28 +129,68 @@ def analysis_of_chosen(
     choose_runs: Callable[[pl.DataFrame], pl.DataFrame],
     overlay: Sequence[Accelerator] = (),
 ) -> Analysis:
-    """Return the analysis of chosen runs, with the metrics of all runs.
+    """Return the analysis of `stored_analysis`."""
+    return stored_analysis(store, choose_runs, overlay).analysis
+
+
+class StoredAnalysis(NamedTuple):
+    """Analysis of runs of a store, and the metrics that the store keeps."""
+
+    analysis: Analysis
+    state: MetricsState
+
+
+def stored_analysis(
+    store: Store,
+    choose_runs: Callable[[pl.DataFrame], pl.DataFrame] | None = None,
+    overlay: Sequence[Accelerator] = (),
+) -> StoredAnalysis:
+    """Return the analysis of chosen runs, with metrics of all; by default of all runs.
 
     Computes the chosen runs and those linked to them; metrics of others come from what is kept.
-    More than MAX_CHOSEN_SHARE of all runs are computed with all others at once.
+    More than MAX_CHOSEN_SHARE of all runs are computed with all others at once. No run is computed
+    twice where most are new: their metrics are kept from the same analysis.
 
     choose_runs: receives the metrics of all runs, and returns some of the rows
     """
     from fairmfu.metrics.pipeline.analysis import analyse  # noqa: PLC0415 - imports much
     from fairmfu.metrics.pipeline.incremental import rescore  # noqa: PLC0415 - imports much
 
-    if len(store.runs_changed_since(-1)) < MIN_RUNS_TO_CHOOSE:
-        return analyse(store.tables(), overlay)
-    state = _current_state(store, overlay)
+    height = len(store.runs_changed_since(-1))
+    choose_all = choose_runs is None or height < MIN_RUNS_TO_CHOOSE
+    outdated = _outdated(store, overlay)
+    if choose_all and len(outdated.stale | outdated.unlike) > MAX_CHOSEN_SHARE * height:
+        state = _all_at_once(store, outdated, overlay)
+        return StoredAnalysis(not_null(not_null(state.rescored).analysis), state)
+    state = current_state(store, overlay)
     metrics = state.metrics
+    if choose_runs is None or choose_all:
+        return StoredAnalysis(analyse(store.tables(), overlay), state)
     chosen = choose_runs(metrics)["run_id"].to_list()
-    if len(chosen) > MAX_CHOSEN_SHARE * metrics.height and state.rescored is None:
-        return analyse(store.tables(), overlay)
+    if len(chosen) > MAX_CHOSEN_SHARE * height and state.rescored is None:
+        return StoredAnalysis(analyse(store.tables(), overlay), state)
     done = None if state.rescored is None else state.rescored.analysis
     if done is None or not set(chosen) <= set(done.metrics["run_id"]):
         runs = store.table("runs")
         done = not_null(rescore(runs, state.kept, chosen, store.tables, overlay).analysis)
-    return replace(done, metrics=metrics)
+    return StoredAnalysis(replace(done, metrics=metrics), state)
+
+
+def _all_at_once(store: Store, outdated: _Outdated, overlay: Sequence[Accelerator]) -> MetricsState:
+    """Return the state with all runs computed together, and keep it if possible."""
+    from fairmfu.metrics.pipeline.incremental import rescore  # noqa: PLC0415 - imports much
+
+    runs = store.table("runs")
+    done = rescore(runs, outdated.before, runs["run_id"].to_list(), store.tables, overlay)
+    state = MetricsState(
+        done.replace_in(outdated.before),
+        done,
+        outdated.stale | outdated.unlike,
+        outdated.as_of,
+        outdated.unlike,
+    )
+    _keep_if_possible(store, state)
+    return state
 
 
 MIN_RUNS_TO_CHOOSE: Final = 20
@@ -165,16 +225,21 @@ def current_metrics(store: Store, overlay: Sequence[Accelerator] = ()) -> pl.Dat
 
     >>> current_metrics(Store("perf")).sort("tgs")
     """
-    return _current_state(store, overlay).metrics
+    return current_state(store, overlay).metrics
 
 
-def _current_state(store: Store, overlay: Sequence[Accelerator]) -> MetricsState:
+def current_state(store: Store, overlay: Sequence[Accelerator]) -> MetricsState:
     """Return the state for `current_metrics`, and keep what was computed if possible."""
     found = update_metrics(store, overlay, rescore_outdated=True)
-    if not found.outdated:
-        with suppress(StoreError):
-            store_metrics(store.without_waiting(), found)
+    _keep_if_possible(store, found)
     return found
+
+
+def _keep_if_possible(store: Store, state: MetricsState) -> None:
+    """Store computed metrics, as `current_metrics` describes."""
+    if not state.outdated:
+        with suppress(StoreError):
+            store_metrics(store.without_waiting(), state)
 
 
 def query(

@@ -79,8 +79,16 @@ def missing_rows(needs: Sequence[RunNeeds]) -> pl.DataFrame:
         }
         for run in needs
     ]
-    schema = {"facts": pl.List(pl.String)}
-    return pl.DataFrame(rows, schema_overrides=schema)
+    return pl.DataFrame(rows, schema=MISSING_SCHEMA)
+
+
+MISSING_SCHEMA: Final = pl.Schema(
+    {
+        **dict.fromkeys(("run_id", "name", "folder"), pl.String()),
+        "facts": pl.List(pl.String()),
+        **dict.fromkeys(("gain", "reason"), pl.String()),
+    }
+)
 
 
 def show_missing(needs: Sequence[RunNeeds], output: str) -> str:

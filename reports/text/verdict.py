@@ -308,7 +308,7 @@ class _Speaker:
         first = self.group[0]
         unknown = [label for n, label in ASSUMED_EQUAL.items() if value_of(first, n) is None]
         if unknown:
-            text += f" It assumes equal {join_words(unknown)}, which the logs do not state."
+            text += f" This assumes equal {join_words(unknown)}, which the logs do not state."
         text += " Their losses agree at equal steps."
         return self.style.aside(self.style.plain(text))
 

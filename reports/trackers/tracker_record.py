@@ -125,7 +125,7 @@ def tracker_records(
         mine = windows(row["run_id"])
         told_by = pl.concat(map(lines, dict.fromkeys([row["run_id"], *row["members"]])))
         series = _series(row, mine, rates(row["run_id"]), _extra_columns(told_by))
-        about = {"zone_of_times": "UTC" if zones[row["run_id"]] else NO_ZONE_TEXT}
+        about = {"zone_of_times": "UTC" if zones.get(row["run_id"]) else NO_ZONE_TEXT}
         found.append(_record(analysis, row, series, about, _start(row, mine)))
     return found
 

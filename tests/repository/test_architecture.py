@@ -46,7 +46,7 @@ COMPUTES = {
 
 KNOWS_THE_STORE = {
     *("nightly/nightly.py", "nightly/night_files.py", "nightly/baselines.py"),
-    *("store/metrics_store.py", "store/failing_runs.py"),
+    *("store/kept_needs.py", "store/metrics_store.py", "store/failing_runs.py"),
 }
 """Reports that open a store themselves."""
 

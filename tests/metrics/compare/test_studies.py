@@ -310,7 +310,7 @@ def test_scale_by_samples_is_per_gpu(
     (study,) = studies_of(*runs, by="gpus")
     ratio = study.effects[1].ratio
     assert (study.kind, ratio and ratio.ratio) == ("scale", pytest.approx(efficiency))
-    assert "It assumes equal model" in study_sentence(study)
+    assert "This assumes equal model" in study_sentence(study)
     shown = study_frame(study)["samples_per_second"].to_list()
     assert shown == pytest.approx([per_second, per_second * efficiency * more / gpus])
     assert len(studies_of(*runs, chosen=True)) == 1

@@ -1,0 +1,147 @@
+"""Results that a store keeps are those of computing all runs anew, whatever came when."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fairmfu.ingest.pipeline import ingest_run
+from fairmfu.ingest.store.store import Store
+from fairmfu.metrics.formula.accelerators import Accelerator
+from fairmfu.metrics.pipeline import missing_facts, partitions
+from fairmfu.metrics.pipeline.missing_facts import find_needs
+from fairmfu.reports.store import metrics_store
+from fairmfu.reports.store.kept_needs import current_needs
+from tests.support.effort import THOROUGH
+from tests.support.folders import ROOT
+
+SAMPLES = ROOT / "sample_logs"
+LOGS = (
+    *sorted((SAMPLES / "synthetic").rglob("*.log")),
+    *sorted((SAMPLES / "h100" / "xtuner-0.2.0").rglob("*.log")),
+    *sorted((SAMPLES / "genuine" / "torchtitan-0.3.0").rglob("*.log"))[:6],
+)
+FACTS = {
+    "seq_len": ("4096", "8192"),
+    "accelerator": ("NVIDIA H100 80GB HBM3", None),
+    "model": ("llama-3-8b", None),
+    "precision": ("bf16", "fp8"),
+    "gpus": ("8",),
+    "logged_formula": ("nothing known",),
+}
+PEAKS = (
+    (),
+    (Accelerator(name="X1", unit="GPU", peaks={"bf16": 1e15}, source="a", confidence="high"),),
+)
+HISTORIES = 200 if THOROUGH else 2
+STEPS = 5
+
+
+class History:
+    """A store, and what happens to it at random."""
+
+    def __init__(self, folder: Path, seed: int) -> None:
+        self.random = np.random.default_rng(seed)
+        self.logs, self.store = folder / "logs", Store(folder / "store")
+        self.overlay = PEAKS[0]
+        for _ in range(3):
+            self.read()
+
+    def read(self) -> None:
+        """Read another log, some with the facts beside it."""
+        log = LOGS[self.random.integers(len(LOGS))]
+        target = self.logs / f"{log.parent.name}-{self.random.integers(3)}"
+        target.mkdir(parents=True, exist_ok=True)
+        shutil.copy(log, target)
+        facts = log.with_name(f"{log.name}.facts.toml")
+        if facts.exists() and self.random.integers(2):
+            shutil.copy(facts, target)
+        ingest_run.ingest_paths([self.logs], self.store)
+
+    def give(self) -> None:
+        name = str(self.random.choice(list(FACTS)))
+        value = FACTS[name][self.random.integers(len(FACTS[name]))]
+        fact = {"name": name, "value": value, "origin": "flag"}
+        self.store.give_facts({self.some_run(): [fact]})
+
+    def remove(self) -> None:
+        if self.store.table("runs").height > 1:
+            self.store.remove([self.some_run()])
+
+    def change_peaks(self) -> None:
+        self.overlay = PEAKS[self.random.integers(len(PEAKS))]
+
+    def some_run(self) -> str:
+        return str(self.random.choice(self.store.table("runs")["run_id"].to_list()))
+
+    def happens(self) -> None:
+        acts = (self.read, self.read, self.give, self.give, self.remove, self.change_peaks)
+        acts[self.random.integers(len(acts))]()
+
+    def holds(self) -> None:
+        """THE LAW."""
+        assert current_needs(self.store, self.overlay) == find_needs(
+            self.store.tables(), self.overlay
+        )
+
+
+@pytest.mark.parametrize("seed", range(HISTORIES))
+def test_kept_results_are_those_of_all_together(
+    seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(partitions, "MAX_PARTITION_RUNS", (1, 2, 4)[seed % 3])
+    history = History(tmp_path, seed)
+    for _ in range(STEPS):
+        history.happens()
+        history.holds()
+
+
+@pytest.fixture
+def just_read(store: Store, logs: Path, titan: Callable[..., str]) -> Store:
+    for number in range(2):
+        (logs / f"{number}.log").write_text(titan(20, loss=5.0 + number))
+    ingest_run.ingest_paths([logs], store)
+    return store
+
+
+def test_missing_facts_are_computed_once(just_read: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = current_needs(just_read)
+    assert first
+    monkeypatch.setattr(missing_facts, "analyse", None)
+    assert current_needs(just_read) == first
+    run_id = first[0].run_id
+    assert current_needs(just_read, (), [run_id]) == first[:1]
+
+
+def test_only_changed_runs_are_asked_again(
+    just_read: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[int] = []
+    analyse = missing_facts.analyse
+
+    def counting(tables: dict, overlay: tuple = ()) -> object:
+        asked.append(tables["runs"].height)
+        return analyse(tables, overlay)
+
+    changed = current_needs(just_read)[0].run_id
+    fact = {"name": "accelerator", "value": "NVIDIA H200", "origin": "flag"}
+    just_read.give_facts({changed: [fact]})
+    monkeypatch.setattr(missing_facts, "analyse", counting)
+    current_needs(just_read)
+    assert set(asked) <= {1}
+    before = list(asked)
+    current_needs(just_read)
+    assert asked == before
+
+
+def test_an_analysis_of_all_runs_is_computed_once_and_kept(
+    just_read: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    analysis, state = metrics_store.stored_analysis(just_read)
+    assert analysis.metrics.equals(state.metrics)
+    monkeypatch.setattr(partitions, "rescore_by_partition", None)
+    assert metrics_store.current_metrics(just_read).equals(state.metrics)
