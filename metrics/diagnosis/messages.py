@@ -105,7 +105,7 @@ LOAD_FASTER: Final = MessageKind(
 )
 EVALUATE_LESS: Final = MessageKind(
     "next-evaluate-less",
-    "Evaluate less often, faster, or on fewer samples: evaluation took {share} of the wall time",
+    "Evaluate faster, less often, or on fewer samples: evaluation took {share} of the wall time",
     when="Evaluation takes much of the wall time.",
 )
 SAVE_LESS: Final = MessageKind(

@@ -134,7 +134,7 @@ def _beside_steps(row: MetricsRow) -> Iterator[Gain]:
             yield share, kind(share=_percent(share))
 
 
-NO_TIMERS: Final = "without phase timers, the log says no more. Turn them on"
+NO_TIMERS: Final = "turn on phase timers, as without them the log says no more"
 PLACES: Final = {
     "data": "data loading and storage",
     "forward": "the GPUs (clocks, temperature)",

@@ -15,6 +15,7 @@ from fairmfu.metrics.compare.comparability import head_differences
 from fairmfu.metrics.compare.comparison_row import ComparisonRow
 from fairmfu.metrics.core.run_table import value_of
 
+from ..text.claims_text import differences_text
 from ..text.markdown import MARKDOWN_STYLE
 from ..text.run_narrative import BAD_OUTCOMES, OUTCOME_LABELS
 from ..text.summary import comparison_frames, unranked_pair
@@ -83,8 +84,8 @@ def comparison_markdown(ranked: pl.DataFrame, rows: Sequence[ComparisonRow]) -> 
 
 
 def _all_differences(group: Sequence[ComparisonRow]) -> str:
-    found = MARKDOWN_STYLE.plain("; ".join(group[0]["differs"]))
-    return f"Differences, by rank: {found}." if found else ""
+    differs = group[0]["differs"]
+    return MARKDOWN_STYLE.plain(differences_text(differs)) if differs else ""
 
 
 def change_heading(change: SpeedChange, result: GateResult | None = None) -> str:

@@ -166,7 +166,7 @@ def _of_knobs(study: Study) -> str:
         of_base = str(base.setting.first["label"])
     ahead = f"Against {of_base}, the best is {_label(best, study)}. It "
     if best.ratio.ratio < 1:
-        ahead = f"Fastest is {of_base}. Next is {_label(best, study)}. It "
+        ahead = f"Fastest is {of_base}. Next is {_whole_label(best, study)}. It "
     one = f" With a single change: {listed}." if listed else ""
     return f"{ahead}{_apart(best.ratio)}{_as_fast_as(best, study)}.{one}{_confounded(study)}"
 
@@ -189,7 +189,8 @@ def _step(effect: Effect, study: Study) -> str:
     """Return the effect of the last fact of a setting, and the other facts beside it."""
     change, ratio = not_null(effect.step_change), not_null(effect.step_ratio)
     beside = [c for c in effect.changes if c.name != change.name]
-    at = f" at {', '.join(map(_after, beside))}" if len(study.by) <= MAX_NAMED_FACTS else ""
+    few = beside and len(study.by) <= MAX_NAMED_FACTS
+    at = f" (at {', '.join(map(_after, beside))})" if few else ""
     return f"{_change(change)}{at} {_apart(ratio)}"
 
 
@@ -485,6 +486,12 @@ def _label(effect: Effect, study: Study) -> str:
     hidden = GPUS if study.kind == "scale" else None
     told = [_after(Change(name, None, value)) for name, value in pairs if name != hidden]
     return ", ".join(told) or ("" if study.kind == "scale" else "no stated difference")
+
+
+def _whole_label(effect: Effect, study: Study) -> str:
+    """Return all compared facts of a setting, with those that it does not state."""
+    values = effect.setting.values
+    return ", ".join(_after(Change(name, None, values[name])) for name in study.by)
 
 
 def study_notes(study: Study) -> list[str]:

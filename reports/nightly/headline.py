@@ -302,8 +302,10 @@ def _no_news(digest: NightDigest, setups: Sequence[Finding]) -> str:
         first = "No new run tonight."
     elif any(change["new"] for change in digest.changes):
         first = f"No new speed change above the threshold of {percent(digest.night.threshold)}."
-    elif suspects(digest) or any(UNCONFIRMED in one.detail for one in setups):
+    elif suspects(digest):
         first = "No new confirmed speed change."
+    elif any(UNCONFIRMED in one.detail for one in setups):
+        return f"No new confirmed speed change. {runs}"
     elif not ran:
         first = "Nothing to compare."
     elif all(row["state"] == STATE_NEW for row in digest.series):

@@ -151,6 +151,12 @@ def ratio_reasons(
     return f", because {join_words(told)}"
 
 
+def differences_text(differs: Sequence[str]) -> str:
+    """Return `Differences: framework (torchtitan / xtuner), …` from texts `framework: …`."""
+    named = [f"{name} ({values})" for name, _, values in (text.partition(": ") for text in differs)]
+    return f"Differences: {', '.join(named)}."
+
+
 def join_words(words: Sequence[str]) -> str:
     """Return "a, b and c"."""
     return " and ".join(filter(None, [", ".join(words[:-1]), *words[-1:]]))

@@ -155,15 +155,13 @@ def _cause(levels: Sequence[SpeedLevel]) -> str:
         return ""
     before, after = found.before, found.after
     is_rest = found.phase == REST
-    where = "time outside of the timed phases" if is_rest else f"time in {phase_label(found.phase)}"
-    way = "rose" if found.new_s > found.old_s else "fell"
+    where = "outside of the timed phases" if is_rest else f"in {phase_label(found.phase)}"
+    way = "up" if found.new_s > found.old_s else "down"
     same = join_words([phase_label(phase) for phase in found.unchanged])
     rest = f" Unchanged: {same}." if same else ""
-    follows = levels.index(after) == levels.index(before) + 1
-    against = "" if follows else f", against steps {steps_of(before)}"
     return (
-        f" In steps {steps_of(after)}, the {where} {way} from {step_seconds(found.old_s)} "
-        f"to {step_seconds(found.new_s)} a step{against}.{rest}"
+        f" Time {where} was {step_seconds(found.new_s)} a step in steps {steps_of(after)}, {way} "
+        f"from {step_seconds(found.old_s)} in steps {steps_of(before)}.{rest}"
     )
 
 
@@ -310,7 +308,7 @@ def _lost(row: MetricsRow) -> str:
         f"{percent(cause['share'])} {cause['cause']} ({seconds_text(cause['seconds'])})"
         for cause in lost[:MAX_NAMED]
     )
-    return f"Time beside steady steps, of the wall time: {', '.join(told)}."
+    return f"Wall time not in steady steps: {', '.join(told)}."
 
 
 # -- ranks -----------------------------------------------------------------------------------

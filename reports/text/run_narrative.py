@@ -89,7 +89,8 @@ TOKEN_BASES: Final = {
 
 END_TO_END: Final = {
     "stamp and first line": (
-        "from the start of training (the first step: its logged duration; later ones: time stamps)"
+        "from the start of training; the first step timed by its logged duration, later steps by "
+        "time stamps"
     ),
     "runtime": "over the logged run time",
     "printed samples/s": "from the samples/s of the last line, start-up included",

@@ -27,6 +27,7 @@ from fairmfu.metrics.pipeline.analysis import Analysis
 from fairmfu.metrics.throughput.throughput import explain_missing_rate
 from fairmfu.metrics.throughput.time_evidence import EVIDENCE_LABELS
 
+from .claims_text import differences_text, join_words
 from .diagnosis import diagnosis
 from .inside_run import levels_table, ranks_table, slowest_table
 from .missing_facts import completing_command, missing_facts, with_own_name
@@ -193,8 +194,7 @@ def show_comparison(
         notes = () if two else group_verdict(group).notes
         blocks += [wrapped(f"- {printable(note)}") for note in notes]
         if differs := group[0]["differs"]:
-            listed = printable(join_values(differs))
-            blocks.append(wrapped(f"- Differences, by rank: {listed}."))
+            blocks.append(wrapped(f"- {printable(differences_text(differs))}"))
     return "\n".join(blocks).strip("\n")
 
 
@@ -551,12 +551,12 @@ LENGTH_UNKNOWN: Final = "duration not in the log"
 
 
 def _left_out(row: MetricsRow) -> str:
-    causes, share = join_values(row["excluded_causes"] or ["nothing"]), row["excluded_share"]
+    causes, share = join_words(row["excluded_causes"] or ["nothing"]), row["excluded_share"]
     if share is None:
         # lines are stamped at the end of a step: only the wall time can be split
         told = "duration: see the wall time above" if time_spent(row) else LENGTH_UNKNOWN
         return f"{causes} ({told})"
-    return f"{percent(share)} of the logged time, in whole windows ({causes})"
+    return f"{percent(share)} of the logged time: all windows with {causes}" if share else causes
 
 
 TIME_COLUMNS: Final[Columns] = {
@@ -613,7 +613,7 @@ def _claims(row: MetricsRow) -> str:
             total = row["logged_tgs_total"] if name == "logged_tgs" else None
             text = form(figure)
             if total is not None:
-                text = f"{form(total)} (total tokens / total time; median {form(figure)})"
+                text = f"{form(total)} as total tokens / total time, {form(figure)} as a median"
             told = (
                 f"; ours {form(ours)}{convention}; logged / ours {ratio((total or figure) / ours)}"
                 if ours

@@ -38,6 +38,7 @@ from .claims_text import (
     MIN_CAUSE_EFFECT,
     RATE_FIGURES,
     Claims,
+    differences_text,
     group_claims,
     join_words,
     logged_ratio,
@@ -372,8 +373,8 @@ class _Speaker:
         whole = self._all([self.best, *(side for side, _ in tied)])
         shown = max(found.smallest_difference or 0.0 for _, found in tied)
         return (
-            f"{whole} {self.style.strong('are not measurably different')}: {_small(apart)} apart, "
-            f"and only {_small(shown)} or more would be visible between them"
+            f"{whole} {self.style.strong('are not measurably different')} ({_small(apart)} apart; "
+            f"between them, {_small(shown)} is the least that shows)"
             + (self._logs_said() if len(self.sides) == 2 else "")  # noqa: PLR2004 - a pair
         )
 
@@ -497,10 +498,12 @@ class _Speaker:
         rows = [row for row in self.group if row["setup"] == setup]
         names = join_words(_some([self.style.name(row) for row in rows]))
         starts = max(side.repeats for side in self.sides if side.rows[0]["setup"] == setup)
-        resumed = ", because some resume an earlier one" if len(rows) > starts else ""
+        these = f"these are {starts}"
+        if len(rows) > starts:
+            these = f"of these {len(rows)} runs only {starts} are, because others resume one"
         return (
             f"{names} have the same setup. Run-to-run noise is unknown: it needs {MIN_REPEATS} "
-            f"independent launches, and these are {starts}{resumed}."
+            f"independent launches, and {these}."
         )
 
     def _may_repeat(self, once: Sequence[ComparisonSide]) -> str:
@@ -629,8 +632,7 @@ class _Speaker:
         if len({row["framework"] for row in self.group}) > 1:
             usual += [f"{COLUMN_LABELS['framework_version']}:", f"{COLUMN_LABELS['time_basis']}:"]
         found = [words for words in self.group[0]["differs"] if not words.startswith(tuple(usual))]
-        told = f"Differences, by rank: {'; '.join(found)}."
-        return self.style.plain(told) if found else ""
+        return self.style.plain(differences_text(found)) if found else ""
 
     def nearest(self) -> str:
         """Return a note on the nearest group of the same model, and its differences."""

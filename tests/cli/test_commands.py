@@ -132,7 +132,7 @@ def test_compare_says_the_verdict_and_what_differs(store: Path, output: str) -> 
     assert "are equally fast, within 0.1 %" in said
     assert "although their logs print 371, 481 and 474 TFLOP/s per GPU" in said
     assert "(synthetic)" in said
-    (named,) = re.findall(r"framework: (\w+ / \w+ / \w+);", said.replace("\n", " "))
+    (named,) = re.findall(r"framework \((\w+ / \w+ / \w+)\),", said.replace("\n", " "))
     assert set(named.split(" / ")) == {"deepspeed", "torchtitan", "xtuner"}
 
 
@@ -162,7 +162,7 @@ def test_explain_as_json_has_operators_and_facts(store: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("torchtitan", " % of the logged time, in whole windows (start-up; warm-up)"),
+        ("torchtitan", " % of the logged time: all windows with start-up and warm-up"),
         ("deepspeed", "start-up (duration: see the wall time above)"),
     ],
 )

@@ -133,7 +133,7 @@ def test_the_place_of_a_slower_speed_is_its_phase() -> None:
         assert PLACES[name] in told
         assert "in steps 51 to 99" in told
     (told,) = next_steps(row(levels=[level(1, 50, 0.5), level(51, 99, 0.8)], wall_s=90.0))
-    assert "without phase timers" in told
+    assert "turn on phase timers" in told
     assert kinds(levels=[level(1, 50, 0.8), level(51, 99, 0.5)], wall_s=90.0) == []
 
 

@@ -156,7 +156,8 @@ def test_each_level_of_speed_has_its_phases(tmp_path: Path) -> None:
     for phase, milliseconds in {"forward": 100, "backward": 300, "rest": 30}.items():
         assert [of[phase] for of in times] == pytest.approx([milliseconds] * 2, abs=1)
     assert (
-        "In steps 31 to 60, the time in data rose from 5 ms to 80 ms a step." in diagnosis(row)[1]
+        "Time in data was 80 ms a step in steps 31 to 60, up from 5 ms in steps 2 to 30."
+        in diagnosis(row)[1]
     )
 
 

@@ -81,11 +81,11 @@ def test_the_phase_that_changed_is_named_with_those_that_did_not() -> None:
         level(51, 99, 130.0, phases=after, seconds_per_step=0.77, change=-0.35),
     ]
     assert diagnosis(row(levels=levels))[1].endswith(
-        " In steps 51 to 99, the time in data rose from 1 ms to 270 ms a step. Unchanged: forward, "
-        "backward and rest."
+        " Time in data was 270 ms a step in steps 51 to 99, up from 1 ms in steps 1 to 50. "
+        "Unchanged: forward, backward and rest."
     )
     levels[1]["phases"] = phases(data=0.001, forward=0.1, backward=0.301, rest=0.37)
-    assert "the time outside of the timed phases rose from 100 ms to 370 ms a step" in str(
+    assert "Time outside of the timed phases was 370 ms a step in steps 51 to 99" in str(
         diagnosis(row(levels=levels))
     )
 
@@ -98,8 +98,8 @@ def test_the_cause_is_of_the_speed_that_cost_most() -> None:
         level(61, 200, 170.0, phases=phases(data=0.1, forward=0.5), seconds_per_step=0.6),
     ]
     assert diagnosis(row(levels=levels))[1].endswith(
-        " In steps 61 to 200, the time in forward rose from 400 ms to 500 ms a step, against steps "
-        "1 to 50. Unchanged: data."
+        " Time in forward was 500 ms a step in steps 61 to 200, up from 400 ms in steps 1 to 50. "
+        "Unchanged: data."
     )
 
 
@@ -112,7 +112,7 @@ def test_a_cause_is_not_named_from_the_rest_alone_or_other_phases() -> None:
             level(1, 50, 200.0, phases=before),
             level(51, 99, 130.0, phases=after, seconds_per_step=0.77, change=-0.35),
         ]
-        assert "time in" not in diagnosis(row(levels=levels))[1]
+        assert "Time in" not in diagnosis(row(levels=levels))[1]
 
 
 def test_many_changes_are_counted() -> None:
@@ -156,9 +156,8 @@ def test_the_largest_losses_are_named_and_small_ones_are_not() -> None:
         for cause, seconds in (("evaluation", 149.0), ("start-up", 90.0), ("checkpoint", 19.0))
     ]
     assert diagnosis(row(time_lost=lost))[1:] == [
-        "Time beside steady steps, of the wall time: 14.9 % evaluation (2.5 min), 9.0 % start-up "
-        "(1.5 min).",
-        "Next: Evaluate less often, faster, or on fewer samples: evaluation took 14.9 % of the "
+        "Wall time not in steady steps: 14.9 % evaluation (2.5 min), 9.0 % start-up (1.5 min).",
+        "Next: Evaluate faster, less often, or on fewer samples: evaluation took 14.9 % of the "
         "wall time.",
     ]
 
@@ -203,7 +202,7 @@ def test_the_largest_loss_of_time_comes_first() -> None:
     assert diagnosis(waits)[1:3] == [
         "Communication: a step spends 57.1 % in collectives and 18.9 % in sends and receives "
         "between pipeline stages, including waits for other ranks.",
-        "Time beside steady steps, of the wall time: 11.1 % start-up (30.9 s).",
+        "Wall time not in steady steps: 11.1 % start-up (30.9 s).",
     ]
 
 
