@@ -226,7 +226,10 @@ def settings_of(rows: Iterable[ComparisonRow]) -> list[Setting]:
 
 
 def _value(row: ComparisonRow, name: str, *, recipes: bool) -> object:
-    """Return the value of a fact; recipes: a precision has the recipe that the log states."""
+    """Return the value of a fact.
+
+    recipes: a precision has the recipe that the log states
+    """
     value = plain_value(value_of(row, name))
     if name != "precision" or row["quantization"] is None:
         return value
