@@ -310,9 +310,13 @@ def changes_between(before: Setting, after: Setting) -> tuple[Change, ...]:
 
 
 def _untold(name: str, *settings: Setting) -> bool:
-    """Return whether a fact cannot be compared, because one log is silent."""
+    """Return whether a fact cannot be compared, because one log is silent.
+
+    DeepSpeed prints its ZeRO stage, so a silent log may be of a run without it.
+    """
     silent = any(setting.values[name] is None for setting in settings)
-    return silent and (name in SOFTWARE or name in LAYOUT or name in (DEVICE, GPUS))
+    unsaid = name in (*SOFTWARE, *LAYOUT, DEVICE, GPUS) and name != "zero_stage"
+    return silent and unsaid
 
 
 # --- questions ----------------------------------------------------------------------------
