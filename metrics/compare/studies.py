@@ -310,9 +310,13 @@ def changes_between(before: Setting, after: Setting) -> tuple[Change, ...]:
 
 
 def _untold(name: str, *settings: Setting) -> bool:
-    """Return whether a fact cannot be compared, because one log is silent."""
+    """Return whether a fact cannot be compared, because one log is silent.
+
+    DeepSpeed prints its ZeRO stage, so a silent log may be of a run without it.
+    """
     silent = any(setting.values[name] is None for setting in settings)
-    return silent and (name in SOFTWARE or name in LAYOUT or name in (DEVICE, GPUS))
+    unsaid = name in (*SOFTWARE, *LAYOUT, DEVICE, GPUS) and name != "zero_stage"
+    return silent and unsaid
 
 
 # --- questions ----------------------------------------------------------------------------
@@ -477,17 +481,18 @@ def _with_steps(effects: Sequence[Effect]) -> list[Effect]:
     """Add the step to each effect of several facts, if there is one."""
     facts = {change.name for effect in effects for change in effect.changes}
     rated = [effect for effect in effects if effect.setting.side is not None]
+    unsaid = {n for n in FACTS if any(effect.setting.values[n] is None for effect in rated)}
     alike: dict[Hashable, list[Effect]] = defaultdict(list)
     for name in facts:
         for effect in rated:
-            alike[name, _apart_from(name, effect.setting)].append(effect)
+            alike[name, _apart_from({name, *unsaid}, effect.setting)].append(effect)
 
     def with_step(effect: Effect) -> Effect:
         several = effect.changes if len(effect.changes) > 1 else ()
         near = [
             (other.setting, changes[0])
             for change in several
-            for other in alike[change.name, _apart_from(change.name, effect.setting)]
+            for other in alike[change.name, _apart_from({change.name, *unsaid}, effect.setting)]
             if len(other.changes) < len(effect.changes)
             and len(changes := changes_between(other.setting, effect.setting)) == 1
         ]
@@ -500,10 +505,10 @@ def _with_steps(effects: Sequence[Effect]) -> list[Effect]:
     return [with_step(effect) for effect in effects]
 
 
-def _apart_from(name: str, setting: Setting) -> Hashable:
-    """Return the facts of a setting but for one, and for those that follow from it."""
-    follow = {other for other, causes in FOLLOWS.items() if name in causes}
-    return tuple(v for n, v in setting.values.items() if n != name and n not in follow)
+def _apart_from(names: set[str], setting: Setting) -> Hashable:
+    """Return the facts of a setting but for some, and for those that follow from them."""
+    follow = {other for other, causes in FOLLOWS.items() if names.intersection(causes)}
+    return tuple(v for n, v in setting.values.items() if n not in names | follow)
 
 
 def _order(

@@ -31,20 +31,20 @@ class PhaseGap:
 def phase_gap(run: MetricsRow, baseline: MetricsRow) -> PhaseGap | None:
     """Return the phase with the largest part of the gap; None if it is unknown.
 
-    Compared are times of equal tokens per GPU. A phase that only one of the two logs times counts
-    as rest. Unknown without tokens, without a phase that both logs time, or if the timers of a run
-    exceed its step.
+    Compared are times of equal tokens per GPU, or of equal samples if no log states tokens. A phase
+    that only one of the two logs times counts as rest. Unknown without both, without a phase that
+    both logs time, or if the timers of a run exceed its step.
     """
     ours, theirs = _of_step(run), _of_step(baseline)
-    tokens, baseline_tokens = run["tokens_per_gpu_step"], baseline["tokens_per_gpu_step"]
-    if not (ours and theirs and tokens and baseline_tokens):
+    (work, unit), (baseline_work, baseline_unit) = map(work_per_gpu, (run, baseline))
+    if not (ours and theirs and work and baseline_work) or unit != baseline_unit:
         return None
     if ("forward_backward" in ours) != ("forward_backward" in theirs):
         ours, theirs = _joined(ours), _joined(theirs)
     both = [phase for phase in theirs if phase in ours and phase != REST]
     if not both:
         return None
-    scale = baseline_tokens / tokens
+    scale = baseline_work / work
     ours = {phase: scale * seconds for phase, seconds in _merged(ours, both).items()}
     theirs = _merged(theirs, both)
     gap = sum(ours.values()) - sum(theirs.values())
@@ -53,6 +53,14 @@ def phase_gap(run: MetricsRow, baseline: MetricsRow) -> PhaseGap | None:
     phase = max(ours, key=lambda name: (ours[name] - theirs[name]) / gap)
     share = (ours[phase] - theirs[phase]) / gap
     return PhaseGap(phase, ours[phase], theirs[phase], gap, share, tuple(both))
+
+
+def work_per_gpu(row: MetricsRow) -> tuple[float | None, str]:
+    """Return the tokens of a step of one GPU, and the unit; samples without tokens."""
+    if row["tokens_per_gpu_step"] or row["tgs"] is not None:
+        return row["tokens_per_gpu_step"], "tokens"
+    batch, gpus = row["samples_per_update"], row["gpus"]
+    return (batch / gpus if batch and gpus else None), "samples"
 
 
 def _of_step(row: MetricsRow) -> dict[str, float]:

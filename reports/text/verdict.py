@@ -31,7 +31,7 @@ from fairmfu.metrics.compare.repeated_runs import (
 )
 from fairmfu.metrics.core.quantities import SECONDS_PER_HOUR
 from fairmfu.metrics.core.run_table import not_null, value_of
-from fairmfu.metrics.diagnosis.phase_gap import REST, phase_gap
+from fairmfu.metrics.diagnosis.phase_gap import REST, phase_gap, work_per_gpu
 from fairmfu.metrics.throughput.throughput import explain_missing_rate
 
 from .claims_text import (
@@ -238,8 +238,8 @@ def gap_sentence(slow: ComparisonRow, fast: ComparisonRow, style: Style = PLAIN_
         return ""
     most = "Most" if gap.share > MAJORITY else "The largest part"
     per_step = f"{step_seconds(gap.seconds)} per step against {step_seconds(gap.baseline_seconds)}"
-    scaled = slow["tokens_per_gpu_step"] != fast["tokens_per_gpu_step"]
-    equal = ", for equal tokens" if scaled else ""
+    work, unit = work_per_gpu(slow)
+    equal = "" if work == work_per_gpu(fast)[0] else f", for equal {unit}"
     share = "all" if gap.share >= MIN_WHOLE_GAP else percent(gap.share)
     where = phase_label(gap.phase)
     if gap.phase == REST:

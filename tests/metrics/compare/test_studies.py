@@ -325,6 +325,22 @@ def test_samples_of_other_lengths_have_no_ratio(unlike: dict[str, Any]) -> None:
     assert {plain.ratio is None, other.ratio is None} == {True, False}
 
 
+def test_a_run_without_zero_is_another_setting() -> None:
+    """Of runs with another accumulation, one had ZeRO 2: its effect was called accumulation's."""
+    runs = [
+        by_samples(1.47, 2, gradient_accumulation=1, samples_per_update=6.0),
+        by_samples(1.32, 2, gradient_accumulation=4, samples_per_update=24.0),
+        by_samples(0.88, 2, gradient_accumulation=4, samples_per_update=24.0, zero_stage=2),
+    ]
+    (study,) = studies_of(*runs, chosen=True)
+    assert study.by == ("gradient_accumulation", "zero_stage")
+    told = {tuple(change.name for change in effect.changes) for effect in study.effects}
+    assert len(told) == 3
+    assert "ZeRO stage not stated -> 2 at gradient accumulation 4" in study_sentence(study)
+    offloaded = [*runs[:2], {**runs[2], "offload": "none"}]  # a log without ZeRO says nothing of it
+    assert study_sentence(studies_of(*offloaded, chosen=True)[0]) == study_sentence(study)
+
+
 def test_runs_of_unknown_settings_are_no_repeats() -> None:
     """Three excerpts that do not state recompute may be three experiments."""
     silent = {"recompute": None}

@@ -378,6 +378,23 @@ def test_the_phase_of_the_gap_is_named(tmp_path: Path) -> None:
     assert gap.share == pytest.approx(100 / 105)
 
 
+@pytest.mark.parametrize("gpus", [(8, 8), (2, 4), (1, 64)])
+def test_without_tokens_the_gap_is_that_of_equal_samples(
+    gpus: tuple[int, int], tmp_path: Path
+) -> None:
+    """As with tokens, if each sample has equally many."""
+    batches = (16.0, 16.0)
+    logs = (constant(), constant(collectives=130.0, step_ms=505.0))
+    counted, uncounted = [], []
+    for number, batch, log in zip(gpus, batches, logs, strict=True):
+        row = row_of(tmp_path, megatron_log(log, OF_2021))
+        row |= {"gpus": number, "samples_per_update": batch}
+        counted.append(row | {"tokens_per_gpu_step": 512 * batch / number})
+        uncounted.append(row | {"tokens_per_gpu_step": None, "tgs": None})
+    assert phase_gap(uncounted[1], uncounted[0]) == phase_gap(counted[1], counted[0])
+    assert phase_gap(uncounted[1], counted[0]) is None  # tokens and samples are no equal work
+
+
 @pytest.mark.parametrize(
     ("slow", "sentence"),
     [
