@@ -124,10 +124,14 @@ def _step_times(run: RunArrays, mean: float | None) -> dict[str, pl.Series]:
     They are of the time evidence behind `mean`, the run's seconds per step.
     """
     counted, of_lines = count_steps(run), np.full((2, run.height), np.nan)
-    for evidence in _STEP_EVIDENCE if mean is not None else ():
+    for evidence in _STEP_EVIDENCE:
         steady = steady_windows(counted, evidence)
         spans = counted[f"{evidence}_span"][steady.indices]
-        if len(spans) and isclose(total(steady.seconds) / total(spans), mean, rel_tol=1e-9):
+        if (
+            mean is not None
+            and len(spans)
+            and isclose(total(steady.seconds) / total(spans), mean, rel_tol=1e-9)
+        ):
             of_lines[:, steady.indices] = steady.seconds, spans
             break
     seconds, steps = (pl.Series(values, nan_to_null=True) for values in of_lines)
@@ -148,7 +152,8 @@ def _time_so_far(run: pl.DataFrame) -> pl.Series:
     stamped = run["logged_at"].cast(pl.Datetime("us")).cast(INT).cast(FLOAT) / 1e6
     for clock in (stamped, run["since_start_s"].cast(FLOAT)):
         if not clock.has_nulls() and clock.is_sorted():
-            return clock - clock[0]
+            since_first: pl.Series = clock - clock[0]
+            return since_first
     return pl.Series([None] * run.height, dtype=FLOAT)
 
 

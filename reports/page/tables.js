@@ -42,7 +42,8 @@ function arrange(within) {
 /** The line above a table: search, choice of columns, copy and CSV. */
 function toolsOf(table) {
   const input = built("input", {type: "search", autocomplete: "off"});
-  input.title = "Words, or a column and a value: qwen crashed, GPUs:8, MFU>40";
+  const example = headsOf(table).find((head) => head.matches(".number"));
+  input.placeholder = `words, or ${example ? nameOfColumn(example) : "column"}:8, MFU>40`;
   const found = built("output");
   input.addEventListener("input", () => {
     state.find = input.value;
