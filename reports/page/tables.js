@@ -28,6 +28,7 @@ function arrange(within) {
     for (const head of headsOf(table)) {
       for (const line of all("br", head)) line.replaceWith(" ");
       head.dataset.title = head.textContent.trim();
+      if (head.matches(".drawn")) continue;
       const button = built("button", {type: "button", className: "sort"}, ...head.childNodes);
       button.addEventListener("click", () => turn(head));
       head.append(button);
@@ -41,7 +42,8 @@ function arrange(within) {
 /** The line above a table: search, choice of columns, copy and CSV. */
 function toolsOf(table) {
   const input = built("input", {type: "search", autocomplete: "off"});
-  input.title = "Words, or a column and a value: qwen crashed, GPUs:8, MFU>40";
+  const example = headsOf(table).find((head) => head.matches(".number"));
+  input.placeholder = `words, or ${example ? nameOfColumn(example) : "column"}:8, MFU>40`;
   const found = built("output");
   input.addEventListener("input", () => {
     state.find = input.value;
@@ -54,7 +56,21 @@ function toolsOf(table) {
   copy.addEventListener("click", async () => label(await copied(csvOf(table))));
   save.addEventListener("click", () => label(saved(csvOf(table), `${table.closest("section")?.id || "table"}.csv`)));
   const words = built("label", {}, "Search all columns ", input);
-  return built("div", {className: "find screen"}, words, found, copy, save, said, columnsOf(table));
+  return built("div", {className: "find screen"}, words, found, orderOf(table), copy, save, said, columnsOf(table));
+}
+
+/** The choice of an order, for narrow screens, where rows are cards without headings. */
+function orderOf(table) {
+  const heads = headsOf(table).filter((head) => head.querySelector(".sort"));
+  const options = heads.map((head) => built("option", {}, head.dataset.title));
+  const list = built("select", {autocomplete: "off"}, built("option", {value: ""}, "as written"), ...options);
+  list.addEventListener("change", () => {
+    const head = heads[list.selectedIndex - 1];
+    state.sort = head ? `${nameOfColumn(head)}:${head.matches(".number") ? "descending" : "ascending"}` : "";
+    restore(table);
+    remember();
+  });
+  return built("label", {className: "order"}, "Sort by ", list);
 }
 
 const toolsBefore = (table) => table.closest(".scroll").previousElementSibling;
@@ -84,6 +100,7 @@ function restore(table) {
   if (!sorted && heads.some((head) => head.ariaSort)) table.tBodies[0].append(...orders.get(table));
   for (const head of heads) head.ariaSort = head === sorted ? way : null;
   if (sorted) sort(sorted);
+  toolsBefore(table).querySelector(".order select").value = sorted ? sorted.dataset.title : "";
   toolsBefore(table).querySelector("[type=search]").value = state.find;
   find(table);
   narrow(table);
@@ -131,6 +148,7 @@ function turn(head) {
   for (const other of head.parentElement.cells) other.ariaSort = null;
   head.ariaSort = falls ? "descending" : "ascending";
   sort(head);
+  toolsBefore(head.closest("table")).querySelector(".order select").value = head.dataset.title;
   state.sort = `${nameOfColumn(head)}:${head.ariaSort}`;
   remember();
 }

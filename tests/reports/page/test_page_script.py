@@ -507,6 +507,17 @@ def test_a_long_table_shows_its_first_rows_in_any_order(reading: Reading, long_t
         assert tab.ask(LISTED) == by_tgs
 
 
+def test_a_narrow_screen_has_a_list_of_orders(reading: Reading, long_table: Path) -> None:
+    by_tgs = [f"r{n}" for n in sorted(range(MANY), key=lambda n: -(n * 7 % MANY))]
+    with reading(long_table) as tab:
+        assert tab.page.get_by_label("Sort by").is_hidden()
+    with reading(long_table, width=390) as tab:
+        tab.page.get_by_label("Sort by").select_option("TGS")
+        assert tab.ask(LISTED) == by_tgs[:250]
+        tab.page.get_by_label("Sort by").select_option("as written")
+        assert tab.ask(LISTED) == [f"r{n}" for n in range(250)]
+
+
 def test_the_end_of_a_long_table_brings_more_rows(reading: Reading, long_table: Path) -> None:
     with reading(long_table) as tab:
         tab.ask("() => { document.querySelector('.tall').scrollTop = 1e6 }")
