@@ -977,12 +977,13 @@ def compare(  # noqa: PLR0913, PLR0917 - each is an argument of the command
     from fairmfu.metrics import choose
     from fairmfu.metrics.core.run_filter import filter_runs
     from fairmfu.reports import compare as side_by_side
+    from fairmfu.reports.store.metrics_store import stored_comparison
 
     def choose_runs(runs: pl.DataFrame) -> pl.DataFrame:
         return filter_runs(choose(runs, *names), condition)
 
     found = side_by_side(
-        _analysis_of_chosen(_open(store), choose_runs if names or condition else None),
+        stored_comparison(_open(store), choose_runs, _overlay()),
         *names,
         price=price,
         by=by,
