@@ -10,6 +10,7 @@ import gc
 import os
 import re
 import shlex
+import signal
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -476,6 +477,8 @@ class _Group(click.Group):
         of the time of `fairmfu runs`, so `freeze` excludes all objects from it.
         """
         gc.set_threshold(*GC_THRESHOLDS)
+        if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # ignored in some jobs
+            signal.signal(signal.SIGINT, _interrupt)
         try:
             return super().__call__(*args, **kwargs)
         finally:
@@ -496,7 +499,17 @@ class _Group(click.Group):
         """Return the names in the order in which they were added."""
         return list(self.commands)
 
+    def make_context(self, *args: Any, **options: Any) -> click.Context:  # noqa: ANN401 - click's signature
+        """Read the arguments."""
+        with _in_one_line():
+            return super().make_context(*args, **options)
+
     def invoke(self, ctx: click.Context) -> Any:  # noqa: ANN401 - click's signature
+        """Run the command that the arguments name."""
+        with _in_one_line():
+            return self._invoke(ctx)
+
+    def _invoke(self, ctx: click.Context) -> Any:  # noqa: ANN401 - click's signature
         from fairmfu.ingest import FairmfuError
         from fairmfu.ingest.core.errors import describe_fault, explain_read_error
 
@@ -519,6 +532,29 @@ class _Group(click.Group):
                 raise
             fault = _printable(describe_fault(error))
             raise messages.FAIRMFU_FAILED(fault=fault) from error
+
+
+def _interrupt(_number: int, _frame: object) -> None:
+    """End the command at Ctrl-C; a second Ctrl-C ends the process at once."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    raise KeyboardInterrupt
+
+
+@contextmanager
+def _in_one_line() -> Iterator[None]:
+    """Turn Ctrl-C into one line and its exit code.
+
+    Libraries turn the interrupt into errors of their own: DuckDB says that its query ended.
+    """
+    try:
+        yield
+    except (click.exceptions.Exit, messages.Interrupted, SystemExit):
+        raise
+    except BaseException as error:
+        was_interrupted = signal.getsignal(signal.SIGINT) is signal.SIG_DFL
+        if was_interrupted or isinstance(error, KeyboardInterrupt):
+            raise messages.INTERRUPTED() from error  # noqa: RSE102 - a kind
+        raise
 
 
 def _printable(text: str) -> str:
@@ -890,13 +926,11 @@ def _echo_comparison(
 
 def _choice_of(
     names: Sequence[str], condition: str | None
-) -> Callable[[pl.DataFrame], pl.DataFrame] | None:
-    """Return the choice of runs by names and a condition; None for all runs."""
+) -> Callable[[pl.DataFrame], pl.DataFrame]:
+    """Return the choice of runs by names and a condition."""
     from fairmfu.metrics import choose
     from fairmfu.metrics.core.run_filter import filter_runs
 
-    if not (names or condition):
-        return None
     return lambda runs: filter_runs(choose(runs, *names), condition)
 
 
@@ -998,9 +1032,10 @@ def compare(  # noqa: PLR0913, PLR0917 - each is an argument of the command
          or repeats are missing
     """
     from fairmfu.reports import compare as side_by_side
+    from fairmfu.reports.store.metrics_store import stored_comparison
 
     found = side_by_side(
-        _analysis_of_chosen(_open(store), _choice_of(names, condition)),
+        stored_comparison(_open(store), _choice_of(names, condition), _overlay()),
         *names,
         price=price,
         by=by,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Final, Literal, TypeVar, cast
+from typing import Any, Final, Literal, Protocol, Self, TypeVar, cast
 
 import polars as pl
 
@@ -45,6 +45,7 @@ from .run_scoring import RUN_COLUMNS, score_run
 
 Tables = Mapping[str, pl.DataFrame]
 Result = TypeVar("Result")
+Source = TypeVar("Source", bound="Presented")
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +88,7 @@ class Analysis:
         """
         if not errors:
             return self
-        rows = [_failed_row(run, paths, errors[run["run_id"]]) for run, paths in failed]
+        rows = [failed_row(run, paths, errors[run["run_id"]]) for run, paths in failed]
         more = pl.DataFrame(rows, schema=METRICS, strict=False)
         other = ~pl.col("run_id").is_in(list(errors))
         metrics, alone = (
@@ -118,27 +119,17 @@ class Analysis:
     def present(
         self, metrics: pl.DataFrame, say: Callable[[Analysis, pl.DataFrame], Result]
     ) -> Result:
-        """Return `say` of these runs; runs for which `say` raises become failed runs.
+        """Return `say` of these runs; runs for which it raises become failed runs.
 
         metrics: rows of `metrics`. say: receives an analysis and some of these rows.
         """
-        ids = metrics["run_id"].to_list()
+        return present_apart(self, metrics, say)
 
-        def say_of(some: Sequence[str]) -> Result:
-            chosen = pl.col("run_id").is_in(list(some))
-            return say(self, metrics if len(some) == metrics.height else metrics.filter(chosen))
-
-        done = compute_apart(ids, say_of)
-        if not done.errors:
-            return done.result
-        paths = dict(metrics.select("run_id", "sources").iter_rows())
+    def without(self, errors: Mapping[str, str]) -> Analysis:
+        """Return the analysis with failed runs; errors: messages by run_id."""
+        paths = dict(self.metrics.select("run_id", "sources").iter_rows())
         members = self.merged_launches.members
-        failed = self.with_errors(
-            done.errors, [(members[run_id][0], paths[run_id]) for run_id in done.errors]
-        )
-        order = pl.DataFrame({"run_id": ids}, schema={"run_id": TEXT})
-        rows = order.join(failed.metrics, on="run_id", how="left", maintain_order="left")
-        return say(failed, rows.select(metrics.columns))
+        return self.with_errors(errors, [(members[run][0], paths[run]) for run in errors])
 
     def facts(self, run_id: str) -> dict[str, dict[str, Any]]:
         """Return the facts of a run, by name."""
@@ -155,20 +146,40 @@ class Analysis:
 
         See metrics.audit.bridge.build_bridges.
         """
-        row = metrics_row(self.metrics, run_id)
-        formula_facts, audit = self.formula_facts[run_id], self.audits[run_id]
-        return build_bridges(
-            row, self.facts(run_id), formula_facts, audit, self._rate(row, formula_facts, audit)
-        )
+        return self.bridges_of([run_id])[run_id]
 
-    def _rate(self, row: MetricsRow, formula_facts: FormulaFacts, audit: Audit) -> float | None:
+    def bridges_of(self, run_ids: Sequence[str]) -> dict[str, list[Bridge]]:
+        """Return the bridges of runs, by run_id."""
+        chosen = pl.col("run_id").is_in(list(run_ids))
+        rows = metrics_rows(self.metrics.filter(chosen))
+        unstated = [row["run_id"] for row in rows if row["logged_tgs"] is None]
+        windows = self.windows.filter(pl.col("run_id").is_in(unstated))
+        windows_of = RunArrays(windows).by_run()
+        facts = self.resolved_facts.filter(chosen).rows_by_key(
+            "run_id", named=True, include_key=True
+        )
+        found: dict[str, list[Bridge]] = {}
+        for row in rows:
+            run_id = row["run_id"]
+            formula_facts, audit = self.formula_facts[run_id], self.audits[run_id]
+            rate = self._rate(row, formula_facts, audit, windows_of.get(run_id))
+            by_name = {fact["name"]: fact for fact in facts.get(run_id, [])}
+            found[run_id] = build_bridges(row, by_name, formula_facts, audit, rate)
+        return found
+
+    def _rate(
+        self,
+        row: MetricsRow,
+        formula_facts: FormulaFacts,
+        audit: Audit,
+        windows_of_run: RunArrays | None,
+    ) -> float | None:
         """Return the rate for a run's median figures: printed, else from the lines' times."""
         if row["logged_tgs"] is not None:
             return row["logged_tgs"]
         lines = self.logged_lines.get(row["run_id"])
-        if lines is None or row["time_basis"] is None:
+        if lines is None or row["time_basis"] is None or windows_of_run is None:
             return None
-        windows_of_run = RunArrays(self.windows.filter(pl.col("run_id") == row["run_id"]))
         counted = windows.steady_windows(windows_of_run, row["time_basis"])
         steady = windows_of_run["step"][
             windows.lines_of_windows(windows_of_run, row["time_basis"], counted).indices
@@ -233,6 +244,36 @@ def analyse(tables: Tables, overlay: Sequence[Accelerator] = ()) -> Analysis:
     return done.result.with_errors(done.errors, [(run, [path[run["sha256"]]]) for run in runs])
 
 
+class Presented(Protocol):
+    """Results of runs, from which failed runs can be taken."""
+
+    @property
+    def metrics(self) -> pl.DataFrame:
+        """Metrics, one row per run."""
+
+    def without(self, errors: Mapping[str, str]) -> Self:
+        """Return the results with a row without figures per failed run."""
+
+
+def present_apart(
+    results: Source, metrics: pl.DataFrame, say: Callable[[Source, pl.DataFrame], Result]
+) -> Result:
+    """Return `say` of these runs, as Analysis.present."""
+    ids = metrics["run_id"].to_list()
+
+    def say_of(some: Sequence[str]) -> Result:
+        chosen = pl.col("run_id").is_in(list(some))
+        return say(results, metrics if len(some) == metrics.height else metrics.filter(chosen))
+
+    done = compute_apart(ids, say_of)
+    if not done.errors:
+        return done.result
+    failed = results.without(done.errors)
+    order = pl.DataFrame({"run_id": ids}, schema={"run_id": TEXT})
+    rows = order.join(failed.metrics, on="run_id", how="left", maintain_order="left")
+    return say(failed, rows.select(metrics.columns))
+
+
 def tables_of_runs(tables: Tables, run_ids: Collection[str]) -> Tables:
     """Return the tables without rows of other runs."""
     runs = tables["runs"]
@@ -277,7 +318,7 @@ def _analyse(tables: Tables, overlay: Sequence[Accelerator]) -> Analysis:
     )
 
 
-def _failed_row(run: RunRow, paths: Sequence[str], error: str) -> MetricsRow:
+def failed_row(run: RunRow | MetricsRow, paths: Sequence[str], error: str) -> MetricsRow:
     """Return the row of a failed run: identity, and the error instead of figures."""
     message = ANALYSIS_FAILED(error=error)
     row = (

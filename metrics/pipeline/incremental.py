@@ -33,6 +33,7 @@ from ..runs import same_run
 from ..runs.resume_chains import may_continue, resume_candidates
 from .analysis import Analysis, analyse
 from .bulkhead import compute_apart
+from .compared_runs import bridge_rows
 from .metrics_cache import KEPT_SCHEMA, LAST_STEP_FIELDS, current_versions, upgrade_kept
 
 FIRST_CANDIDATES: Final = 4
@@ -386,6 +387,7 @@ def _rows(analysis: Analysis, overlay: Sequence[Accelerator]) -> pl.DataFrame:
         runs.join(analysis.isolated_metrics, on="run_id", how="left")
         .join(analysis.resume_links.select("run_id", "earlier", "course"), on="run_id", how="left")
         .join(ends, on="run_id", how="left")
+        .join(_bridges(analysis), on="run_id", how="left")
         .with_columns(
             pl.when(is_lead).then(pl.col("related")),
             pl.when(is_lead).then(pl.col("earlier").fill_null([])),
@@ -396,3 +398,10 @@ def _rows(analysis: Analysis, overlay: Sequence[Accelerator]) -> pl.DataFrame:
         .match_to_schema(KEPT_SCHEMA)
         .sort("run_id")
     )
+
+
+def _bridges(analysis: Analysis) -> pl.DataFrame:
+    """Return run_id, and the column `bridges` of KEPT_SCHEMA."""
+    rows = bridge_rows(analysis, analysis.metrics["run_id"].to_list())
+    columns = {"run_id": [*rows], "bridges": [*rows.values()]}
+    return pl.DataFrame(columns, schema={name: KEPT_SCHEMA[name] for name in columns})

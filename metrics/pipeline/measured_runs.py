@@ -82,13 +82,17 @@ class MeasuredRuns:
     # -- time -------------------------------------------------------------------------------
 
     @cached_property
-    def windows(self) -> pl.DataFrame:
-        """Windows, a row per logged step: `warmup.mark_warm_up_and_stalls`."""
+    def unmarked_windows(self) -> pl.DataFrame:
+        """Windows, a row per logged step: `windows.build_windows`."""
         tables = self.tables
         steps, events = tables["steps"], tables["events"]
         quoted = logged_windows.quoted_runs(steps, tables["facts"], events)
-        windows = logged_windows.build_windows(steps, tables["runs"], self.facts, events, quoted)
-        return warmup.mark_warm_up_and_stalls(windows, tables["runs"])
+        return logged_windows.build_windows(steps, tables["runs"], self.facts, events, quoted)
+
+    @cached_property
+    def windows(self) -> pl.DataFrame:
+        """Windows with marks: `warmup.mark_warm_up_and_stalls`."""
+        return warmup.mark_warm_up_and_stalls(self.unmarked_windows, self.tables["runs"])
 
     @cached_property
     def clocks(self) -> pl.DataFrame:

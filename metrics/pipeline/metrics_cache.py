@@ -14,7 +14,7 @@ from typing import Final
 
 import polars as pl
 
-from fairmfu.ingest.core.schema import READING_CHANGES, TEXT, TEXT_LIST
+from fairmfu.ingest.core.schema import BOOL, FLOAT, READING_CHANGES, TEXT, TEXT_LIST
 
 from ..core.link_columns import LAST_STEP_SCHEMA, LAUNCH_COURSE_SCHEMA
 from ..core.run_table import METRICS, with_cross_run_warnings
@@ -24,6 +24,19 @@ from ..formula.flops import FORMULA_VERSION
 
 LAST_STEP_FIELDS: Final = [name for name in LAST_STEP_SCHEMA if name != "run_id"]
 
+FACTOR_FIELDS: Final = {"cause": TEXT, "text": TEXT, "factor": FLOAT}
+BRIDGE_FIELDS: Final = {
+    "figure": TEXT,
+    "logged": FLOAT,
+    "ours": FLOAT,
+    "factors": pl.List(pl.Struct(FACTOR_FIELDS)),
+    "unexplained": FLOAT,
+    "low": FLOAT,
+    "high": FLOAT,
+    "explained": BOOL,
+}
+"""Fields of metrics.audit.bridge.Bridge."""
+
 KEPT_SCHEMA: Final = pl.Schema(
     {
         **METRICS,
@@ -32,6 +45,7 @@ KEPT_SCHEMA: Final = pl.Schema(
         "earlier": TEXT_LIST,
         "course": pl.Struct(dict(LAUNCH_COURSE_SCHEMA)),
         "ends": pl.List(pl.Struct({name: LAST_STEP_SCHEMA[name] for name in LAST_STEP_FIELDS})),
+        "bridges": pl.List(pl.Struct(BRIDGE_FIELDS)),
         "needs": pl.Struct({"facts": TEXT_LIST, "gain": TEXT, "obstacle": TEXT}),
         "peaks": TEXT,
         "program": TEXT,
@@ -46,6 +60,7 @@ related: other runs, possibly sources of the same launch
 earlier: the run continued by this run, or all candidates if undecided
 course: metrics.core.link_columns.LAUNCH_COURSE_SCHEMA; null without steps
 ends: metrics.core.link_columns.LAST_STEP_SCHEMA per rank; null in rows of another layout
+bridges: Analysis.bridges; null if building them raises
 needs: metrics.pipeline.missing_facts.AskedFacts; null until somebody asks for missing facts
 peaks: `peaks_hash` at the time of computing
 program: version of fairmfu
@@ -105,11 +120,11 @@ def peaks_hash(overlay: Sequence[Accelerator] = ()) -> str:
 
 @cache
 def columns_hash() -> str:
-    """Return eight hex digits that change with METRICS and READING_CHANGES.
+    """Return eight hex digits that change with KEPT_SCHEMA and READING_CHANGES.
 
     Programs of the same version may differ in both: a version names the coming release.
     """
-    columns = [(name, str(dtype)) for name, dtype in METRICS.items()]
+    columns = [(name, str(dtype)) for name, dtype in KEPT_SCHEMA.items()]
     inputs = columns, len(READING_CHANGES)  # outdated readings add a warning
     return hashlib.sha256(repr(inputs).encode()).hexdigest()[:8]
 

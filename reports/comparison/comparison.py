@@ -16,6 +16,7 @@ from fairmfu.metrics.compare.studies import Study, find_studies
 from fairmfu.metrics.core.run_filter import filter_runs, sort_runs
 from fairmfu.metrics.core.run_selection import choose, choose_one
 from fairmfu.metrics.pipeline.analysis import Analysis
+from fairmfu.metrics.pipeline.compared_runs import ComparedRuns
 
 from ..text.markdown import MARKDOWN_STYLE
 from ..text.summary import (
@@ -233,7 +234,7 @@ def _named_sides(metrics: pl.DataFrame, names: Sequence[str]) -> dict[str, set[s
 
 
 def compare(  # noqa: PLR0913 - each narrows the question or orders the answer
-    analysis: Analysis,
+    analysis: Analysis | ComparedRuns,
     *names: str,
     price: Price | Prices | None = None,
     by: str | None = None,
@@ -263,7 +264,7 @@ def compare(  # noqa: PLR0913 - each narrows the question or orders the answer
     >>> compare(analysis, "titan-8b", "xtuner-8b").sentences
     """
 
-    def side_by_side(analysis: Analysis, chosen: pl.DataFrame) -> Comparison:
+    def side_by_side(analysis: Analysis | ComparedRuns, chosen: pl.DataFrame) -> Comparison:
         sides = _named_sides(analysis.metrics, names)
         marked = mark_sides(chosen, sides) if sides else chosen
         ranked = comparability.rank_runs(marked, analysis.windows, price)

@@ -245,7 +245,7 @@ def _ordered_rows(
 
     All runs are in the order of the groups; runs without a rank come last.
     """
-    bridges = {run_id: parts.bridges(run_id) for run_id in parts.ids}
+    bridges = parts.analysis.bridges_of(parts.ids)
     rows = join_comparison(metrics, rank_runs(metrics, parts.windows, price), bridges)
     ranked = sorted(ranked_groups(rows), key=_weight)
     place = {row["run_id"]: at for at, row in enumerate(row for group in ranked for row in group)}
@@ -477,7 +477,6 @@ class _Parts:
         self.analysis, self.audits = analysis, analysis.audits
         self.ids = metrics["run_id"].to_list()
         self.needs = overview.Needs.of(analysis, self.ids, tables, store, asked)
-        self.of_metrics = _by_run(metrics)
         self.windows = analysis.windows.filter(pl.col("run_id").is_in(ids))
         self.of_windows = _by_run(self.windows)
         self.bins = bins_per_run([run.height for run in self.of_windows.values()])
@@ -496,20 +495,6 @@ class _Parts:
         self.sources = tables["sources"].sort("path", "sha256")
         self.place = {path: at for at, path in enumerate(self.sources["path"])}
         self.unread = tables["unread"].sort("sha256", "line")
-
-    def bridges(self, run_id: str) -> list[Bridge]:
-        """Return Analysis.bridges of a run, searching only its own rows."""
-        frames = (self.of_metrics, self.of_facts, self.of_windows)
-        empty = (
-            self.of_metrics[run_id],
-            self.analysis.resolved_facts.clear(),
-            self.windows.clear(),
-        )
-        mine = (of.get(run_id, none) for of, none in zip(frames, empty, strict=True))
-        metrics, held, windows = mine
-        return replace(
-            self.analysis, metrics=metrics, resolved_facts=held, windows=windows
-        ).bridges(run_id)
 
     def step_times(self, row: ComparisonRow) -> pl.DataFrame:
         """Return charts.step_time_histogram of a run; empty if runs are not drawn in full."""

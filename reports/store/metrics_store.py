@@ -23,6 +23,7 @@ from fairmfu.metrics.pipeline.metrics_cache import KEPT_SCHEMA
 
 if TYPE_CHECKING:
     from fairmfu.metrics.pipeline.analysis import Analysis
+    from fairmfu.metrics.pipeline.compared_runs import ComparedRuns
     from fairmfu.metrics.pipeline.incremental import RescoredRuns
     from fairmfu.metrics.pipeline.partitions import WorkMapper
 
@@ -174,6 +175,29 @@ def stored_analysis(
         runs = store.table("runs")
         done = not_null(rescore(runs, state.kept, chosen, store.tables, overlay).analysis)
     return StoredAnalysis(replace(done, metrics=metrics), state)
+
+
+def stored_comparison(
+    store: Store,
+    choose_runs: Callable[[pl.DataFrame], pl.DataFrame],
+    overlay: Sequence[Accelerator] = (),
+) -> Analysis | ComparedRuns:
+    """Return what a comparison of chosen runs needs, from what is kept.
+
+    Equals `stored_analysis` for a comparison. Analyses the runs only if the bridges of one could
+    not be built, so that the comparison names that run.
+    """
+    from fairmfu.metrics.pipeline.compared_runs import compared_runs  # noqa: PLC0415 - imports much
+
+    state = current_state(store, overlay)
+    metrics = state.metrics
+    chosen = choose_runs(metrics)
+    bridges = state.kept.join(chosen.select("run_id"), on="run_id").select("run_id", "bridges")
+    if bridges["bridges"].null_count():
+        return stored_analysis(store, choose_runs, overlay).analysis
+    members = [*chosen["run_id"], *chosen["members"].explode().drop_nulls()]
+    tables = store.tables(None if chosen.height == metrics.height else members)
+    return compared_runs(metrics, tables, bridges)
 
 
 def _all_at_once(store: Store, outdated: _Outdated, overlay: Sequence[Accelerator]) -> MetricsState:

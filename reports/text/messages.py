@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import IO, Any, Final
 
 import click
 
@@ -11,6 +11,27 @@ from fairmfu.ingest.core.errors import ErrorKind
 TRACEBACK_VARIABLE: Final = "FAIRMFU_TRACEBACK"
 """Variable that makes a fault of fairmfu print its traceback."""
 
+EXIT_INTERRUPTED: Final = 130
+"""Exit code of a command that Ctrl-C ended, as of every program: 128 and the signal."""
+
+
+class Interrupted(click.ClickException):
+    """End of a command by Ctrl-C; it is no error of the command."""
+
+    exit_code = EXIT_INTERRUPTED
+
+    def show(self, file: IO[Any] | None = None) -> None:
+        """Print the message alone."""
+        click.echo(self.format_message(), file=file, err=file is None)
+
+
+INTERRUPTED: Final = ErrorKind(
+    "interrupted",
+    "Interrupted. What was stored is whole.",
+    "Ctrl-C ends a command. What it stored until then stays.",
+    Interrupted,
+    fix="to go on, run it again",
+)
 FAIRMFU_FAILED: Final = ErrorKind(
     "fairmfu-failed",
     "fairmfu itself failed: {fault}.",

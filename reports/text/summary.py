@@ -24,6 +24,7 @@ from fairmfu.metrics.formula import accelerators
 from fairmfu.metrics.formula.model_shapes import known_models
 from fairmfu.metrics.formula.vision import find_tower
 from fairmfu.metrics.pipeline.analysis import Analysis
+from fairmfu.metrics.pipeline.compared_runs import ComparedRuns
 from fairmfu.metrics.throughput.throughput import explain_missing_rate
 from fairmfu.metrics.throughput.time_evidence import EVIDENCE_LABELS
 
@@ -135,10 +136,10 @@ def _filled(columns: Columns, of: pl.DataFrame) -> Columns:
 
 
 def comparison_rows(
-    analysis: Analysis, metrics: pl.DataFrame, comparison: pl.DataFrame
+    analysis: Analysis | ComparedRuns, metrics: pl.DataFrame, comparison: pl.DataFrame
 ) -> list[ComparisonRow]:
     """Return rows of verdict.join_comparison for the comparison of chosen metrics."""
-    bridges = {run_id: analysis.bridges(run_id) for run_id in metrics["run_id"]}
+    bridges = analysis.bridges_of(metrics["run_id"].to_list())
     return verdict_rows(metrics, comparison, bridges, analysis.metrics)
 
 

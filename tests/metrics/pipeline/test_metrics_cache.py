@@ -650,7 +650,7 @@ def test_a_program_with_other_columns_has_another_id(monkeypatch: pytest.MonkeyP
     before = columns_hash()
     assert re.fullmatch("[0-9a-f]{8}", before)
     columns_hash.cache_clear()
-    monkeypatch.setattr(keeping, "METRICS", pl.Schema({**METRICS, "new": pl.Float64()}))
+    monkeypatch.setattr(keeping, "KEPT_SCHEMA", pl.Schema({**KEPT_SCHEMA, "new": pl.Float64()}))
     assert outdated_rows(world.kept)["why"].to_list() == [f"columns {before}, now {columns_hash()}"]
     columns_hash.cache_clear()
 

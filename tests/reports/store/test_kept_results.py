@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 import numpy as np
+import polars as pl
 import pytest
+from polars.testing import assert_frame_equal
 
 from fairmfu.ingest.pipeline import ingest_run
 from fairmfu.ingest.store.store import Store
+from fairmfu.metrics.audit.bridge import Bridge
+from fairmfu.metrics.core.run_selection import choose
+from fairmfu.metrics.core.run_table import MetricsRow
 from fairmfu.metrics.formula.accelerators import Accelerator
-from fairmfu.metrics.pipeline import missing_facts, partitions
+from fairmfu.metrics.pipeline import analysis, measured_runs, missing_facts, partitions
+from fairmfu.metrics.pipeline.analysis import Analysis, analyse
+from fairmfu.metrics.pipeline.compared_runs import ComparedRuns
 from fairmfu.metrics.pipeline.missing_facts import find_needs
+from fairmfu.reports.comparison.comparison import Comparison, compare
 from fairmfu.reports.store import metrics_store
 from fairmfu.reports.store.kept_needs import current_needs
 from tests.support.effort import THOROUGH
@@ -84,9 +93,30 @@ class History:
 
     def holds(self) -> None:
         """THE LAW."""
-        assert current_needs(self.store, self.overlay) == find_needs(
-            self.store.tables(), self.overlay
-        )
+        tables = self.store.tables()
+        whole = analyse(tables, self.overlay)
+        runs = metrics_store.current_metrics(self.store, self.overlay)
+        assert_frame_equal(runs, whole.metrics, check_exact=True)
+        assert current_needs(self.store, self.overlay) == find_needs(tables, self.overlay)
+        ids = whole.metrics["run_id"].to_list()
+        some = sorted(self.random.choice(ids, min(len(ids), 2), replace=False).tolist())
+        for names in ((), some):
+            told = metrics_store.stored_comparison(
+                self.store, partial(choose_of, names), self.overlay
+            )
+            assert isinstance(told, ComparedRuns)
+            assert_alike(compare(told, *names), compare(whole, *names))
+
+
+def choose_of(names: Sequence[str], metrics: pl.DataFrame) -> pl.DataFrame:
+    return choose(metrics, *names)
+
+
+def assert_alike(kept: Comparison, anew: Comparison) -> None:
+    assert_frame_equal(kept.table, anew.table, check_exact=True)
+    assert kept.rows == anew.rows
+    assert kept.studies == anew.studies
+    assert kept.markdown(0.02) == anew.markdown(0.02)
 
 
 @pytest.mark.parametrize("seed", range(HISTORIES))
@@ -141,7 +171,43 @@ def test_only_changed_runs_are_asked_again(
 def test_an_analysis_of_all_runs_is_computed_once_and_kept(
     just_read: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    analysis, state = metrics_store.stored_analysis(just_read)
-    assert analysis.metrics.equals(state.metrics)
+    whole, state = metrics_store.stored_analysis(just_read)
+    assert whole.metrics.equals(state.metrics)
     monkeypatch.setattr(partitions, "rescore_by_partition", None)
     assert metrics_store.current_metrics(just_read).equals(state.metrics)
+
+
+def test_a_comparison_analyses_no_run(just_read: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = analyse(just_read.tables())
+    metrics_store.current_metrics(just_read)
+    monkeypatch.setattr(measured_runs.MeasuredRuns, "windows", None)
+    told = metrics_store.stored_comparison(just_read, partial(choose_of, ()))
+    assert_alike(compare(told), compare(whole))
+
+
+def test_a_run_without_bridges_is_named_as_by_an_analysis(
+    just_read: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def bad(row: MetricsRow, *_: object) -> list[Bridge]:
+        if row["error"] is None:
+            raise KeyError("a cause")
+        return []
+
+    monkeypatch.setattr(analysis, "build_bridges", bad)
+    told = metrics_store.stored_comparison(just_read, partial(choose_of, ()))
+    assert isinstance(told, Analysis)
+    assert all("KeyError" in row["error"] for row in compare(told).rows)
+
+
+def test_a_run_that_cannot_be_compared_fails_alone(just_read: Store) -> None:
+    whole = analyse(just_read.tables())
+    kept = metrics_store.stored_comparison(just_read, partial(choose_of, ()))
+    bad = whole.metrics["run_id"][0]
+
+    def say(_: Analysis | ComparedRuns, metrics: pl.DataFrame) -> pl.DataFrame:
+        if metrics.filter(run_id=bad)["error"].null_count():
+            raise KeyError(bad)
+        return metrics
+
+    anew, shown = whole.present(whole.metrics, say), kept.present(kept.metrics, say)
+    assert_frame_equal(shown, anew, check_exact=True)
