@@ -149,7 +149,7 @@ STEPS_OF_BAR: Final = MessageKind(
     "The log is a progress bar alone. Its steps may be micro-steps or batches of another loop",
     "unranked",
     when="A log has a progress bar and no line of a known trainer.",
-    fix="ingest the trainer's own log",
+    fix="use the trainer's own log, if there is one",
 )
 PROFILED_WINDOWS: Final = MessageKind(
     "profiled-windows",

@@ -80,6 +80,7 @@ LOOKS: Final[dict[str, Sequence[Grep]]] = {
         Grep(('{"loss": ', '"global_step/max_steps": ')),
         Grep(('{"loss": ', '"iteration": "')),
     ),
+    "tqdm": (),
     "mlperf": (Grep(('"train_loss"',)),),
     "domino": (Grep(("iteration time (ms)",)),),
     "deepspeed-timers": (Grep(("time (ms) |", " step: "), ("microstep",)),),
@@ -147,7 +148,7 @@ def reading(path: Path, name: str, tables: Tables) -> Reading:
 
 def countable(reading: Reading) -> bool:
     """Whether LOOKS counts it: progress bars alone, several on a line, are counted by hand."""
-    return reading.log_format != "hf-trainer" or reading.looks > 0
+    return reading.log_format not in ("hf-trainer", "tqdm") or reading.looks > 0
 
 
 def reasons() -> dict[str, str]:
