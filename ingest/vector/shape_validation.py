@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Callable, Sequence
-from itertools import product
+from itertools import chain, product
 from typing import Final
 
 import numpy as np
@@ -26,6 +27,8 @@ A tag printed twice on a line has another meaning if its numbers differ. No expo
 is too large to be read.
 """
 
+FIXED_NUMBER: Final = re.compile(rb"\d{1,9}")
+
 ChooseDigits = Callable[[ShapePiece, int, int], str]
 """Function that returns digits for the number after a piece.
 
@@ -35,7 +38,8 @@ The width is between the given minimum and maximum.
 
 def is_trustworthy(shape: LineShape, raw: bytes, read_line: ReadLine, rng: random.Random) -> bool:
     """Return whether the shape reads the line, and random others, as the regexes do."""
-    drawn = (*(_at_random(shape, rng) for _ in range(TRIAL_LINES)), *map(_all_of, REPEATED_NUMBERS))
+    equal = map(_all_of, (*REPEATED_NUMBERS, *_fixed_numbers(shape)))
+    drawn = (*(_at_random(shape, rng) for _ in range(TRIAL_LINES)), *equal)
     lines = [raw, *(make_line(shape, rng, digits) for digits in drawn)]
     block = LineBlock(0, b"".join(line + b"\n" for line in lines))
     shape_match = match_shape(block, shape, np.ones(len(block), bool))
@@ -125,6 +129,15 @@ def _at_random(shape: LineShape, rng: random.Random) -> ChooseDigits:
         return drawn
 
     return digits
+
+
+def _fixed_numbers(shape: LineShape) -> list[str]:
+    """Return the numbers of a line that its shape takes for text.
+
+    Another number of the line may mean something else where it equals one of these.
+    """
+    found = (FIXED_NUMBER.findall(piece.text) for piece in shape.pieces)
+    return [number.decode() for number in dict.fromkeys(chain.from_iterable(found))]
 
 
 def _all_of(number: str) -> ChooseDigits:

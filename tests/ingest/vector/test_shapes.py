@@ -381,6 +381,22 @@ def test_two_numbers_may_mean_something_else_where_they_are_one() -> None:
         assert shape is None or list(taken(shape, [b"[rank1]:[rank1]: step 8"])) == []
 
 
+def test_a_number_may_mean_something_else_where_it_equals_a_fixed_one() -> None:
+    """As `[rank4]:[rank7]:`, of which a shape may take the first rank for text."""
+
+    def tagged(raw: bytes) -> LineReading:
+        found = re.fullmatch(rb"\[rank4\]:\[rank(\d{1,9})\]: step (\d+)", raw)
+        if found is None:
+            return None
+        rank = "4" if found[1] == b"4" else f"4:{found[1].decode()}"
+        row = {"rank": rank, "logged_at": None, "step": int(found[2]), "says": {}}
+        return StepReading(FORM, frozenset(), row)
+
+    for seed in SEEDS:
+        shape = learn_shape(b"[rank4]:[rank7]: step 7", tagged, random.Random(seed))  # noqa: S311
+        assert shape is None or list(taken(shape, [b"[rank4]:[rank4]: step 8"])) == []
+
+
 ZEROS = (b"run 0 of 0.", b"run 10 of 10.", b"run 7 of 1.", b"run 07 of 1.", b"run 7 of 01.")
 
 
