@@ -133,7 +133,7 @@ def _facts_of_file(path: Path, folder: Path, files: Sequence[CompanionFile]) -> 
 
 def _place_of(path: Path, folder: Path) -> str:
     """Return a file's path from a log's folder."""
-    return path.as_posix().removeprefix(f"{folder.as_posix()}/")
+    return str(path).removeprefix(f"{folder}/")
 
 
 def _valid(name: str, value: str, origin: str, path: Path) -> list[Fact]:

@@ -89,7 +89,7 @@ PROFILE_STEPS: Final = MessageKind(
     "next-profile-steps",
     "Profile some steps (phase timers, torch.profiler): {flops} TFLOP/s per GPU is little for "
     "a GPU with matrix units{batch}",
-    when="The matmuls of a 16-bit run use a small part of what any GPU with matrix units can do.",
+    when="A 16-bit run does fewer than 10 TFLOP/s per GPU.",
 )
 FEWER_BUBBLES: Final = MessageKind(
     "next-pipeline-bubble",

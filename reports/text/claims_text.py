@@ -152,7 +152,10 @@ def ratio_reasons(
 
 
 def differences_text(differs: Sequence[str]) -> str:
-    """Return `Differences: framework (torchtitan / xtuner), …` from texts `framework: …`."""
+    """Return a sentence, `Differences: framework (torchtitan / xtuner), …`.
+
+    differs: texts such as `framework: torchtitan / xtuner`
+    """
     named = [f"{name} ({values})" for name, _, values in (text.partition(": ") for text in differs)]
     return f"Differences: {', '.join(named)}."
 

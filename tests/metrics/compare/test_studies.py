@@ -336,7 +336,7 @@ def test_a_run_without_zero_is_another_setting() -> None:
     assert study.by == ("gradient_accumulation", "zero_stage")
     told = {tuple(change.name for change in effect.changes) for effect in study.effects}
     assert len(told) == 3
-    assert "ZeRO stage not stated -> 2 at gradient accumulation 4" in study_sentence(study)
+    assert "ZeRO stage not stated -> 2 (at gradient accumulation 4)" in study_sentence(study)
     offloaded = [*runs[:2], {**runs[2], "offload": "none"}]  # a log without ZeRO says nothing of it
     assert study_sentence(studies_of(*offloaded, chosen=True)[0]) == study_sentence(study)
 

@@ -568,7 +568,7 @@ class TestWhatSurroundsIt:
         why = f"{logs / 'packed.log'}: a file compressed by bzip2, not a log."
         assert found.stderr.splitlines() == [
             f"Error: {why} Fix: unpack it first: bunzip2 FILE",
-            f"Report: {page}. Exit code 4: a log could not be read or analysed.",
+            f"Report: {page}. Exit code 4: a log could not be read.",
         ]
         markdown = (tmp_path / "out" / "summary.md").read_text()
         assert why.replace(": ", " (unreadable): ", 1) in markdown.replace("\\", "")

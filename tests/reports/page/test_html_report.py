@@ -453,7 +453,7 @@ def test_a_hostile_name_does_not_leave_the_audit(monkeypatch):
     ((run_id, audit),) = analysis.audits.items()
     (found,) = analysis.bridges(run_id)
     hostile = replace(found, factors=(*found.factors, Factor("peak", f"its peak {EVIL}", 0.5)))
-    monkeypatch.setattr(Analysis, "bridges", lambda *_: [hostile])
+    monkeypatch.setattr(Analysis, "bridges_of", lambda _, ids: {i: [hostile] for i in ids})
     era = replace(audit.era, name=EVIL)
     audits = {
         run_id: replace(audit, era=era, reproduced=False, hypothesis=EVIL, not_compared_reason=EVIL)
