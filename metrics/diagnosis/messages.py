@@ -123,6 +123,12 @@ LOOK_AT_DRIFT: Final = MessageKind(
     "Compare the first steps with the last ones: {what}. The run slowed down steadily",
     when="The run slowed down steadily.",
 )
+LOOK_BETWEEN_STEPS: Final = MessageKind(
+    "next-look-between-steps",
+    "Look at what runs between the steps {steps}, outside of the step timer: garbage collection, "
+    "logging, data loading, hooks",
+    when="Much time passes between steps, outside of the step timer.",
+)
 RECORD_MEMORY: Final = MessageKind(
     "next-record-memory",
     "Record a memory snapshot over {steps} steps: the peak memory grew to the end of the run",

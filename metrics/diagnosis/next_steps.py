@@ -53,8 +53,8 @@ TIME_LIMIT: Final = re.compile(r"time ?limit", re.IGNORECASE)
 def next_steps(row: MetricsRow) -> list[Message]:
     """Return at most MAX_STEPS actions about a run; none if nothing stands out."""
     parts = (
-        *(_failure, _pipeline, _data, _beside_steps, _slower, _drift, _memory, _ranks, _stalls),
-        _little_used,
+        *(_failure, _pipeline, _data, _beside_steps, _slower, _drift, _pauses, _memory),
+        *(_ranks, _stalls, _little_used),
     )
     found = [gain for part in parts for gain in part(row)]
     found.sort(key=lambda gain: -gain[0])
@@ -118,8 +118,10 @@ def _micro_batches(row: MetricsRow) -> int | None:
 
 
 def _data(row: MetricsRow) -> Iterator[Gain]:
+    """Yield faster loading of data, unless some ranks alone are late with it."""
     share = row["data_share"]
-    if row["bound"] == "data" and share is not None and share < 1:
+    late = any(one["kind"] == "data" and not one["shared"] for one in row["slow_ranks"] or [])
+    if row["bound"] == "data" and share is not None and share < 1 and not late:
         yield share, messages.LOAD_FASTER(times=1 / (1 - share))
 
 
@@ -178,6 +180,14 @@ def _drift(row: MetricsRow) -> Iterator[Gain]:
         lengths = [] if row["packed"] == "true" else ["sequence lengths"]
         what = ", ".join([*experts, *lengths, "memory", "GPU clocks"])
         yield -row["drift"] / 2, messages.LOOK_AT_DRIFT(what=what)
+
+
+def _pauses(row: MetricsRow) -> Iterator[Gain]:
+    """Yield the stretch with most time outside of the step timer."""
+    longest = max(row["pauses"] or [], key=lambda pause: pause["share"], default=None)
+    if longest is not None:
+        steps = f"{longest['from_step']:,} to {longest['to_step']:,}"
+        yield longest["share"], messages.LOOK_BETWEEN_STEPS(steps=steps)
 
 
 def _memory(row: MetricsRow) -> Iterator[Gain]:

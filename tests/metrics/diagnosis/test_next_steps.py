@@ -141,6 +141,21 @@ def test_every_phase_of_a_step_has_a_place() -> None:
     assert set(PLACES) == set(PHASES) - {"checkpoint", "evaluation"}
 
 
+def test_data_is_loaded_faster_on_the_ranks_that_are_late_with_it() -> None:
+    waits = {"bound": "data", "data_share": 0.4}
+    assert kinds(**waits, slow_ranks=[late("data", 0.3)]) == ["check-ranks"]
+    assert kinds(**waits, slow_ranks=[late("data", 0.3, shared=True)]) == ["load-faster"]
+
+
+def test_the_longest_pause_between_steps_is_named() -> None:
+    pauses = [
+        {"from_step": first, "to_step": first + 89, "seconds_per_step": share, "share": share}
+        for first, share in ((260, 0.1), (520, 0.2))
+    ]
+    (told,) = next_steps(row(pauses=pauses))
+    assert told.startswith("Look at what runs between the steps 520 to 609, outside")
+
+
 def test_late_ranks_are_checked_and_unequal_ones_balanced() -> None:
     slow = [late("compute", 0.2, node="n7"), late("tokens", 0.1), late("data", 0.3, shared=True)]
     told = next_steps(row(slow_ranks=slow))

@@ -448,7 +448,7 @@ def test_a_log_of_all_ranks_names_the_late_node(logs: Path) -> None:
         "of all 16 GPUs lost."
     ) in told
     assert (
-        "Then: Check data loading and storage of ranks 8 to 11 (node 1): all other ranks wait for "
+        "Next: Check data loading and storage of ranks 8 to 11 (node 1): all other ranks wait for "
         "them."
     ) in told
 

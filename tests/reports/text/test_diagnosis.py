@@ -136,7 +136,7 @@ def test_time_outside_of_the_timer_names_its_steps() -> None:
             *((520, 609, 1.7), (610, 779, 0.02), (780, 800, 1.7)),
         )
     ]
-    assert diagnosis(row(pauses=pauses))[1:] == [
+    assert diagnosis(row(pauses=pauses))[1:2] == [
         "Outside the step timer: up to 1.77 s a step (10.6 % of its time) in steps 2 to 89, "
         "260 to 349, 520 to 609 and 1 more stretch, by time stamps."
     ]
