@@ -54,13 +54,9 @@ CONTEXT_SETTINGS = {
     "max_content_width": 100,
 }
 EXIT_UNREAD_SOURCE = 4
-NIGHT_EXIT_MEANINGS = {
-    0: "no failed or missing job, no new regression",
-    3: "a regression of speed, memory, loss or start-up",
-    EXIT_UNREAD_SOURCE: "a log could not be read or analysed",
-    5: "a job failed or is missing",
-}
 """Exit code: done, but some sources could not be read, or some runs not analysed."""
+NOTHING_FAILED = "no failed or missing job, no new regression"
+"""Meaning of the exit code 0 of a night."""
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -1524,7 +1520,7 @@ def nightly(paths: tuple[str, ...], config_file: Path | None, **options: Any) ->
     if order.redaction is not None:
         _echo_hidden(order.redaction)
     index = order.out / "index.html"
-    meaning = ", ".join(exit_reasons(night)) or NIGHT_EXIT_MEANINGS[code]
+    meaning = ", ".join(exit_reasons(night)) or NOTHING_FAILED
     if code == 0 and set(order.fail_on) != set(DEFAULT_FAIL_ON):
         meaning = f"nothing that fail_on names ({', '.join(order.fail_on) or 'none'})"
     click.echo(f"Report: {index}. Exit code {code}: {meaning}.", err=True)

@@ -8,6 +8,7 @@ from itertools import pairwise
 from typing import Final
 
 from ..core.run_table import SpeedLevel
+from ..throughput.speed_levels import steps_in
 from .phase_gap import REST
 
 MIN_CHANGED_SHARE: Final = 0.1
@@ -66,8 +67,7 @@ def _costliest(levels: Sequence[SpeedLevel]) -> tuple[SpeedLevel, SpeedLevel] | 
 
 def extra_time(before: SpeedLevel, after: SpeedLevel) -> float:
     """Return the seconds that a speed took longer than at another's pace."""
-    steps = after["to_step"] - after["from_step"] + 1
-    return (_seconds(after) - _seconds(before)) * steps
+    return (_seconds(after) - _seconds(before)) * steps_in(after)
 
 
 def _seconds(level: SpeedLevel) -> float:

@@ -14,7 +14,7 @@ from ..throughput.speed_levels import steps_of
 from ..throughput.time_breakdown import UNEXPLAINED
 from . import messages
 from .level_change import LevelChange, costliest_change
-from .phase_gap import REST
+from .phase_gap import REST, phase_share
 from .timer_readings import COMPUTE_PHASES
 
 MIN_GAIN: Final = 0.05
@@ -98,7 +98,7 @@ def _pipeline(row: MetricsRow) -> Iterator[Gain]:
     (arXiv 2104.04473, section 2.2.1).
     """
     stages, micro = row["pipeline_parallel"], _micro_batches(row)
-    waits = _share(row, "pipeline") + _share(row, "collectives")
+    waits = phase_share(row, "pipeline") + phase_share(row, "collectives")
     if stages is None or micro is None or stages < 2 or waits < MIN_PIPELINE_SHARE:  # noqa: PLR2004 - one stage is none
         return
     bubble = f"{100 * (stages - 1) / (micro + stages - 1):.0f} %"
@@ -147,7 +147,7 @@ PLACES: Final = {
     "optimizer": "the optimizer (offloading, its collectives)",
     REST: "the hosts (CPU load, data loading, storage, other jobs)",
 }
-"""Where to look, by the phase that takes longer."""
+"""Places to look at, by the phase that takes longer."""
 
 
 def _slower(row: MetricsRow) -> Iterator[Gain]:
@@ -186,8 +186,7 @@ def _pauses(row: MetricsRow) -> Iterator[Gain]:
     """Yield the stretch with most time outside of the step timer."""
     longest = max(row["pauses"] or [], key=lambda pause: pause["share"], default=None)
     if longest is not None:
-        steps = f"{longest['from_step']:,} to {longest['to_step']:,}"
-        yield longest["share"], messages.LOOK_BETWEEN_STEPS(steps=steps)
+        yield longest["share"], messages.LOOK_BETWEEN_STEPS(steps=steps_of(longest))
 
 
 def _memory(row: MetricsRow) -> Iterator[Gain]:
@@ -220,8 +219,8 @@ def _stalls(row: MetricsRow) -> Iterator[Gain]:
     slow = [one for one in row["slowest_steps"] or [] if one["cause"] == UNEXPLAINED]
     if share < MIN_UNEXPLAINED or not slow:
         return
-    first, last = slow[0]["from_step"], slow[0]["to_step"]
-    steps = f"step {last:,}" if first == last else f"steps {first:,} to {last:,}"
+    several = slow[0]["from_step"] != slow[0]["to_step"]
+    steps = f"step{'s' * several} {steps_of(slow[0])}"
     yield share, messages.FIND_STALL(steps=steps, seconds=slow[0]["lost_s"])
 
 
@@ -251,8 +250,3 @@ def _too_short(row: MetricsRow) -> Iterator[Message]:
 
 def _percent(share: float) -> str:
     return f"{100 * share:.1f} %"
-
-
-def _share(row: MetricsRow, phase: str) -> float:
-    """Return the share of a step in a phase; 0 if it is not timed."""
-    return sum(each["share"] or 0.0 for each in row["phases"] or [] if each["phase"] == phase)

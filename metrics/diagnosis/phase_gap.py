@@ -63,6 +63,11 @@ def work_per_gpu(row: MetricsRow) -> tuple[float | None, str]:
     return (batch / gpus if batch and gpus else None), "samples"
 
 
+def phase_share(row: MetricsRow, phase: str) -> float:
+    """Return the share of a typical step in a phase; 0 if it is not timed."""
+    return sum(each["share"] or 0.0 for each in row["phases"] or [] if each["phase"] == phase)
+
+
 def _of_step(row: MetricsRow) -> dict[str, float]:
     """Return the seconds of a step by phase; empty if any is unknown."""
     rows = [each for each in row["phases"] or [] if each["share_of"] == "step"]

@@ -29,7 +29,7 @@ from ..core.print_precision import MAX_UNEXPLAINED_GAP
 from ..core.quantiles import student_t_quantile
 from ..core.quantities import SECONDS_PER_HOUR
 from ..core.run_arrays import RunArrays, total
-from ..core.run_table import SpeedLevel
+from ..core.run_table import PauseLevel, SlowStep, SpeedLevel
 from ..core.segmentation import (
     MIN_LEVEL_POINTS,
     MIN_POINTS,
@@ -357,9 +357,10 @@ def steps_in(level: SpeedLevel) -> int:
     return level["to_step"] - level["from_step"] + 1
 
 
-def steps_of(level: SpeedLevel) -> str:
-    """Return the steps of a level as text."""
-    return f"{level['from_step']:,} to {level['to_step']:,}"
+def steps_of(stretch: SpeedLevel | PauseLevel | SlowStep) -> str:
+    """Return the steps of a stretch as text: `8`, or `8 to 11`."""
+    first, last = stretch["from_step"], stretch["to_step"]
+    return f"{last:,}" if first == last else f"{first:,} to {last:,}"
 
 
 def describe_level(level: SpeedLevel) -> str:

@@ -66,8 +66,8 @@ LOUD: Final = (
 
 def headline(digest: NightDigest, style: Style = PLAIN_STYLE) -> Verdict:
     """Return the first sentences of the report, worst first, and its notes."""
-    found = find(digest)
-    says = _worst(digest, found, style)
+    found, jobs = find(digest), JobRecords.of(digest)
+    says = _worst(digest, found, jobs, style)
     better = of_kinds(found, FASTER)
     loud = bool(of_kinds(found, *LOUD))
     changed = of_kinds(found, SETUP)
@@ -81,8 +81,8 @@ def headline(digest: NightDigest, style: Style = PLAIN_STYLE) -> Verdict:
         _lost_baselines(digest, style),
         _others(digest, better if loud else []),
         _retried(of_kinds(found, RETRIED), style),
-        _ran_again(digest, style),
-        _recovered(digest, style),
+        _ran_again(jobs, style),
+        _recovered(jobs, style),
         setups if loud else "",
         _watched(of_kinds(found, BETTER_LOSS), style),
         _suspects(digest, found, style),
@@ -120,11 +120,13 @@ def _remedy(finding: Finding) -> str:
     return f"{label}: {evidence_and_fix(finding, MAX_EVIDENCE)}"
 
 
-def _worst(digest: NightDigest, findings: Sequence[Finding], style: Style) -> list[str]:
+def _worst(
+    digest: NightDigest, findings: Sequence[Finding], jobs: JobRecords, style: Style
+) -> list[str]:
     """Return a sentence for every kind of finding that has to be known first."""
     now = digest.night.at
     told = (
-        _failed(of_kinds(findings, FAILED), JobRecords.of(digest).active(), style),
+        _failed(of_kinds(findings, FAILED), jobs.active(), style),
         _silent(of_kinds(findings, SILENT), style),
         _stopped(of_kinds(findings, STOPPED), style),
         _still_failed(of_kinds(findings, STILL_FAILED), now, style),
@@ -385,17 +387,15 @@ def _retried(retried: Sequence[Finding], style: Style) -> str:
     return f"Failed tonight and ran again: {_listed(retried, style)}." if retried else ""
 
 
-def _ran_again(digest: NightDigest, style: Style) -> str:
+def _ran_again(jobs: JobRecords, style: Style) -> str:
     """Return jobs with more runs in a night than usual: each run counts once."""
-    jobs = JobRecords.of(digest)
     again = jobs_that_ran_again(jobs.rows.values(), jobs.tonight)
     named = [f"{style.name(jobs.label(row))} ({count:,} runs)" for row, count in again]
     return f"Ran more than once tonight: {join_some(named)}. Each run counts." if named else ""
 
 
-def _recovered(digest: NightDigest, style: Style) -> str:
+def _recovered(jobs: JobRecords, style: Style) -> str:
     """Return jobs whose run of tonight did not fail, after one that did."""
-    jobs = JobRecords.of(digest)
     named = [
         style.name(jobs.label(rows[-1]))
         for rows in jobs.rows.values()

@@ -18,7 +18,7 @@ from fairmfu.metrics.core.run_table import (
 )
 from fairmfu.metrics.diagnosis.level_change import costliest_change
 from fairmfu.metrics.diagnosis.next_steps import next_steps
-from fairmfu.metrics.diagnosis.phase_gap import REST
+from fairmfu.metrics.diagnosis.phase_gap import REST, phase_share
 from fairmfu.metrics.throughput.speed_levels import steps_of
 from fairmfu.metrics.throughput.throughput import explain_missing_rate
 from fairmfu.metrics.throughput.time_breakdown import UNEXPLAINED
@@ -66,7 +66,7 @@ def _by_size(row: MetricsRow) -> Iterable[Callable[[MetricsRow], str]]:
     """Return the lines about lost time, the largest share first."""
     lost = max((cause["share"] for cause in row["time_lost"] or []), default=0.0)
     waits = (row["data_share"] or 0.0) if row["bound"] == "data" else 0.0
-    apart = sum(_phase_share(row, phase) for phase in (COLLECTIVES, PIPELINE))
+    apart = sum(phase_share(row, phase) for phase in (COLLECTIVES, PIPELINE))
     sized = ((lost, _lost), (waits, _waits), (apart, _collectives))
     return [part for _, part in sorted(sized, key=lambda each: -each[0])]
 
@@ -238,7 +238,7 @@ def _waits(row: MetricsRow) -> str:
     """Return the share of the step time that waits for data, if it is large."""
     if row["bound"] != "data":
         return ""
-    share, typical = not_null(row["data_share"]), _phase_share(row, "data")
+    share, typical = not_null(row["data_share"]), phase_share(row, "data")
     uneven = 0 < typical < UNEVEN_WAITS * share
     usual = f" ({percent(typical)} of a typical step; the waits are uneven)" if uneven else ""
     return f"Data: {whole_percent(share)} of the time of all steps waits for data{usual}."
@@ -250,16 +250,11 @@ def _collectives(row: MetricsRow) -> str:
         COLLECTIVES: "collectives",
         PIPELINE: "sends and receives between pipeline stages",
     }
-    shares = {phase: _phase_share(row, phase) for phase in words}
+    shares = {phase: phase_share(row, phase) for phase in words}
     if sum(shares.values()) < MIN_COMMUNICATION_SHARE:
         return ""
     told = [f"{percent(share)} in {words[phase]}" for phase, share in shares.items() if share]
     return f"Communication: a step spends {' and '.join(told)}, including waits for other ranks."
-
-
-def _phase_share(row: MetricsRow, phase: str) -> float:
-    """Return the share of a typical step in a phase; 0 if it is not timed."""
-    return sum(each["share"] or 0.0 for each in row["phases"] or [] if each["phase"] == phase)
 
 
 def _hourly(row: MetricsRow, changes: Sequence[MemoryChange]) -> str:
@@ -289,7 +284,7 @@ def _pauses(row: MetricsRow) -> str:
     shares = [pause["share"] for pause in pauses]
     longer = [pause for pause in pauses if pause["share"] > (min(shares) + max(shares)) / 2]
     seconds = max(pause["seconds_per_step"] for pause in longer)
-    steps = [f"{pause['from_step']:,} to {pause['to_step']:,}" for pause in longer[:MAX_NAMED]]
+    steps = [steps_of(pause) for pause in longer[:MAX_NAMED]]
     others = len(longer) - MAX_NAMED
     more = f" and {others} more stretch{'es' * (others > 1)}" if others > 0 else ""
     share = percent(max(pause["share"] for pause in longer))

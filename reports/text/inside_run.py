@@ -74,7 +74,7 @@ def _slow(step: SlowStep, row: MetricsRow) -> dict[str, str]:
         if any(first <= at <= last for at in ranks["first_steps"])
     ]
     return {
-        "steps": f"{last:,}" if first == last else f"{first:,} to {last:,}",
+        "steps": steps_of(step),
         "took": seconds_text(step["seconds"]),
         "more": seconds_text(step["lost_s"]),
         "cause": step["cause"],
