@@ -39,20 +39,21 @@ class KnownLines:
             for line in _lines(f)
         }
         self._lines = [
-            (line.anchor, line.regex, _pair(line), _keys(line), isinstance(line, StepLine))
+            (line.anchor, (line.regex, _pair(line), _keys(line), isinstance(line, StepLine)))
             for line in lines.values()
             if line.anchor
         ]
         blocks = {block.start for f in BUILT_IN_FORMATS for block in f.blocks}
         steps = {f.looks_like_step for f in BUILT_IN_FORMATS if f.join is None}
         self._steps = [GuardedRegex(pattern) for pattern in sorted(steps)]
-        self._blocks = [Regex(pattern) for pattern in sorted(blocks)]
-        self._clocks = [
-            Regex(pattern) for pattern in sorted({f.clock for f in BUILT_IN_FORMATS if f.clock})
-        ]
+        self._blocks = [GuardedRegex(pattern) for pattern in sorted(blocks)]
+        clocks = {f.clock.replace("(?P<stamp>", "(?:") for f in BUILT_IN_FORMATS if f.clock}
+        self._clock = Regex("|".join(sorted(clocks)))
         self._count = lru_cache(MAX_REMEMBERED_LINES)(self._count_uncached)
         self._begins_step = lru_cache(MAX_REMEMBERED_LINES)(self._begins_step_uncached)
-        self._may_match = literal_matcher({line[0] for line in self._lines}, sorted(blocks | steps))
+        self._may_match = literal_matcher(
+            {anchor for anchor, _ in self._lines}, sorted(blocks | steps)
+        )
 
     def count(self, raw: bytes) -> int:
         """Count the patterns that match a line, and the values that they find.
@@ -67,8 +68,9 @@ class KnownLines:
         if not self._may_match(text):
             return 0
         count, of_step = sum(regex.search(text) is not None for regex in self._blocks), 0
-        for anchor, regex, pair, keys, is_step in self._lines:
-            if anchor in text and (match := _compiled(regex).search(text)):
+        possible = [line for anchor, line in self._lines if anchor in text]  # 350: no more in here
+        for regex, pair, keys, is_step in possible:
+            if match := _compiled(regex).search(text):
                 values = 1 + sum(group is not None for group in match.groups())
                 pairs = re.finditer(pair, match["pairs"] or "") if pair else ()
                 values += sum(1 + (match["key"].strip() in keys) for match in pairs)
@@ -90,8 +92,7 @@ class KnownLines:
 
     def has_clock(self, raw: bytes) -> bool:
         """Return whether a line contains a time stamp of any format."""
-        text = self._clean(raw[:MAX_READ_CHARS])
-        return any(regex.search(text) for regex in self._clocks)
+        return self._clock.search(self._clean(raw[:MAX_READ_CHARS])) is not None
 
 
 def _lines(log_format: LogFormat) -> Iterable[StepLine | FactLine | EventLine]:

@@ -9,6 +9,7 @@ record never continues another line.
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from itertools import islice
@@ -99,18 +100,15 @@ class WrappedLines:
 
 def detect_wrapped_lines(lines: Sequence[bytes]) -> MakeUnwrap | None:
     """Return the joining of the lines, if they are broken at one width."""
-    every = [
-        (index, widths)
-        for index in _after_another_kind(lines)
-        if (widths := _break(*lines[index - 1 : index + 1]))
-    ]
+    candidates = _after_another_kind(lines)
     best, most = None, 0
     for at_blanks in (False, True):  # at equal counts, hard breaks win: they are rarer
-        breaks = _at_blanks(lines, every) if at_blanks else _at_full_width(lines, every)
+        possible = _at_blanks(lines, candidates) if at_blanks else _at_full_width(lines, candidates)
         between = b" " if at_blanks else b""
-        tried = breaks[:MAX_TRIED_BREAKS] + breaks[MAX_TRIED_BREAKS:][-MAX_TRIED_BREAKS:]
         gaining = [
-            widths for index, widths in tried if _gains(lines[index - 1], between, lines[index])
+            widths if at_blanks else _Break(full := _full_width(lines[index - 1]), full)
+            for index, widths in _tried_breaks(lines, possible)
+            if _gains(lines[index - 1], between, lines[index])
         ]
         if not gaining:
             continue
@@ -130,25 +128,30 @@ def _after_another_kind(lines: Sequence[bytes]) -> list[int]:
     ]
 
 
-def _at_blanks(
-    lines: Sequence[bytes], breaks: Sequence[tuple[int, _Break]]
-) -> list[tuple[int, _Break]]:
-    """Return the breaks before lines without an indent: a break removes its blanks."""
-    return [(index, widths) for index, widths in breaks if not lines[index].startswith(INDENT)]
+def _at_blanks(lines: Sequence[bytes], candidates: Sequence[int]) -> list[int]:
+    """Return the candidates without an indent: a break removes its blanks."""
+    return [index for index in candidates if not lines[index].startswith(INDENT)]
 
 
-def _at_full_width(
-    lines: Sequence[bytes], breaks: Sequence[tuple[int, _Break]]
-) -> list[tuple[int, _Break]]:
-    """Return the breaks after lines of the full width; none if any line is wider."""
-    full = max((_width(lines[index - 1].rstrip(b"\r")) for index, _ in breaks), default=0)
-    if any(len(line) > full and _width(line.rstrip(b"\r")) > full for line in lines):
-        return []
-    return [
-        (index, _Break(full, full))
-        for index, _ in breaks
-        if _width(lines[index - 1].rstrip(b"\r")) == full
-    ]
+def _at_full_width(lines: Sequence[bytes], candidates: Sequence[int]) -> list[int]:
+    """Return the candidates after a line as wide as the widest of all."""
+    widths = [_full_width(line) for line in lines]
+    full = max(widths, default=0)
+    return [index for index in candidates if widths[index - 1] == full]
+
+
+def _tried_breaks(lines: Sequence[bytes], candidates: Sequence[int]) -> list[tuple[int, _Break]]:
+    """Return the first and the last breaks among the candidates."""
+
+    def breaks(indices: Iterable[int]) -> Iterator[tuple[int, _Break]]:
+        pairs = ((index, _break(lines[index - 1], lines[index])) for index in indices)
+        return islice(((index, one) for index, one in pairs if one), MAX_TRIED_BREAKS)
+
+    first = list(breaks(candidates))
+    if len(first) < MAX_TRIED_BREAKS:
+        return first
+    rest = candidates[bisect_right(candidates, first[-1][0]) :]
+    return [*first, *reversed(list(breaks(reversed(rest))))]
 
 
 def _gains(before: bytes, between: bytes, line: bytes) -> bool:
@@ -160,15 +163,21 @@ def _gains(before: bytes, between: bytes, line: bytes) -> bool:
 
 def _break(before: bytes, line: bytes) -> _Break | None:
     """Return the possible widths of a break between two lines; None if there is none."""
-    if len(before) < MIN_PIECE_WIDTH or (word := _WORD.match(line.lstrip())) is None:
+    if len(before) < MIN_PIECE_WIDTH or _BEGINS.match(line):
         return None
-    is_head_open = before.rstrip().endswith((b" -", b"]", b"]:"))
-    if _BEGINS.match(line) or (not is_head_open and known_lines().begins_step(line)):
+    before = before.rstrip()
+    width, word = _width(before), _WORD.match(line.lstrip())
+    if word is None or not MIN_PIECE_WIDTH <= width <= MAX_WIDTH:
         return None
-    width = _width(before.rstrip())
-    if not MIN_PIECE_WIDTH <= width <= MAX_WIDTH:
+    is_head_open = before.endswith((b" -", b"]", b"]:"))
+    if not is_head_open and known_lines().begins_step(line):
         return None
     return _Break(width, width + MAX_GAP + _width(word[0]) - 1)
+
+
+def _full_width(line: bytes) -> int:
+    """Return the number of characters of a line, with blanks at its end."""
+    return _width(line.rstrip(b"\r"))
 
 
 def _width(text: bytes) -> int:
