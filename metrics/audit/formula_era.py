@@ -41,7 +41,7 @@ GAP_CAUSES: Final[dict[str, str]] = {
 """Causes why a printed figure is not ours."""
 
 LEFT_OUT_CAUSES: Final[dict[str, str]] = {
-    "lm_head": "lm_head counted too little",
+    "lm_head": "lm_head not counted, or only in part",
     "kv_heads": "key and value left out (GQA, MLA)",
     "attention": "attention left out",
 }

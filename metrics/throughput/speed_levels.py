@@ -45,7 +45,7 @@ from .windows import WindowSelection, evidence_rounding, stamp_rounding, timed_w
 
 OTHER_SPEED: Final = "steps at another speed"
 """Cause of windows left out of TGS: the run had another speed there."""
-SLOWER_SPEED: Final = "slower steps after a change of speed"
+SLOWER_SPEED: Final = "extra time of slower steps"
 """Cause of the time lost in such windows."""
 
 MIN_CHANGE: Final = 2 * MAX_UNEXPLAINED_GAP

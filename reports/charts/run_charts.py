@@ -674,10 +674,10 @@ def time_lost(row: ComparisonRow) -> Figure | None:
         kind="time_lost",
         title=f"Time lost, {_name(row)}",
         notes=(
-            f"Of {seconds_text(row['wall_s'])} of wall time, {percent(steady)} is "
-            "all steps at their usual time. Each bar: time lost to one cause.",
+            f"Of {seconds_text(row['wall_s'])} of wall time, {percent(steady)} would remain if "
+            "every step took its usual time. Each bar: time lost to one cause.",
         ),
-        description=f"Wall time lost to {lost}; the rest is all steps at their usual time.",
+        description=f"Wall time lost to {lost}; the rest is the usual time of all steps.",
         spec=_time_lost(),
         datasets={"causes": rows},
         params={},
@@ -722,7 +722,7 @@ def phases(row: ComparisonRow) -> Figure | None:
     return Figure(
         kind="phases",
         title=f"Where a step's time goes, {_name(row)}",
-        notes=("Seconds per step. Checkpoint and evaluation: their wall time over all steps.",),
+        notes=("Seconds per step. Checkpoint and evaluation: averaged over all steps.",),
         description=f"Time of a training step in {count_noun(len(rows), 'phase')}.",
         spec=_phases(),
         datasets={"phases": rows},

@@ -166,7 +166,7 @@ def _of_knobs(study: Study) -> str:
         of_base = str(base.setting.first["label"])
     ahead = f"Against {of_base}, the best is {_label(best, study)}. It "
     if best.ratio.ratio < 1:
-        ahead = f"Fastest is {of_base}. Next is {_whole_label(best, study)}. It "
+        ahead = "Fastest is {}. Next is {}. It ".format(*_labels_of_pair(base, best, study))
     one = f" With a single change: {listed}." if listed else ""
     return f"{ahead}{_apart(best.ratio)}{_as_fast_as(best, study)}.{one}{_confounded(study)}"
 
@@ -191,7 +191,7 @@ def _step(effect: Effect, study: Study) -> str:
     beside = [c for c in effect.changes if c.name != change.name]
     few = beside and len(study.by) <= MAX_NAMED_FACTS
     at = f" (at {', '.join(map(_after, beside))})" if few else ""
-    return f"{_change(change)}{at} {_apart(ratio)}"
+    return f"{_change(change, at)} {_apart(ratio)}"
 
 
 def _apart(ratio: SpeedRatio) -> str:
@@ -206,9 +206,14 @@ def _apart(ratio: SpeedRatio) -> str:
     return f"makes no clear difference, {ratio_words(ratio)}{shows}"
 
 
-def _change(change: Change) -> str:
+def _change(change: Change, beside: str = "") -> str:
+    """Return a change in words, with the facts beside it."""
     label = COLUMN_LABELS.get(change.name, change.name)
-    return f"{label} {value_words(change.before)} -> {value_words(change.after)}"
+    if change.before is None:
+        return f"{label} {value_words(change.after)}, against runs that do not state it{beside},"
+    if change.after is None:
+        return f"{label} not stated, against {value_words(change.before)}{beside},"
+    return f"{label} {value_words(change.before)} -> {value_words(change.after)}{beside}"
 
 
 def _after(change: Change) -> str:
@@ -488,10 +493,16 @@ def _label(effect: Effect, study: Study) -> str:
     return ", ".join(told) or ("" if study.kind == "scale" else "no stated difference")
 
 
-def _whole_label(effect: Effect, study: Study) -> str:
-    """Return all compared facts of a setting, with those that it does not state."""
-    values = effect.setting.values
-    return ", ".join(_after(Change(name, None, values[name])) for name in study.by)
+def _labels_of_pair(base: Effect, other: Effect, study: Study) -> tuple[str, str]:
+    """Return the same facts of two settings; the runs' names if the facts are many."""
+    pair = (base.setting, other.setting)
+    if len(study.by) > MAX_NAMED_FACTS:
+        return str(pair[0].first["label"]), str(pair[1].first["label"])
+    stated = [name for name in study.by if any(each.values[name] is not None for each in pair)]
+    first, second = (
+        ", ".join(_after(Change(name, None, each.values[name])) for name in stated) for each in pair
+    )
+    return first, second
 
 
 def study_notes(study: Study) -> list[str]:

@@ -132,7 +132,7 @@ def _comparison(content: ReportContent, album: _Album) -> str:
         parts += [f"### {_safe(str(best['group']))}", picture, _figures(content, group)]
     parts += _rest(len(several), MAX_GROUPS, "group")
     if alone:
-        parts += ["### Runs with nothing comparable", _figures(content, alone)]
+        parts += ["### Runs without a comparable run", _figures(content, alone)]
     return "\n\n".join(["## Comparison", *filter(None, parts), CONVENTION_NOTE]) if parts else ""
 
 

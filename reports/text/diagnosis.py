@@ -300,10 +300,10 @@ def _lost(row: MetricsRow) -> str:
     if not lost:
         return ""
     told = (
-        f"{percent(cause['share'])} {cause['cause']} ({seconds_text(cause['seconds'])})"
+        f"{cause['cause']} {percent(cause['share'])} ({seconds_text(cause['seconds'])})"
         for cause in lost[:MAX_NAMED]
     )
-    return f"Wall time not in steady steps: {', '.join(told)}."
+    return f"Wall time lost: {', '.join(told)}."
 
 
 # -- ranks -----------------------------------------------------------------------------------

@@ -139,7 +139,7 @@ def time_spent(row: MetricsRow) -> list[TimeLost]:
     share = 1 - sum(each["share"] for each in lost)
     seconds = share * row["wall_s"]
     steady: TimeLost = {
-        "cause": "all steps at their usual time",
+        "cause": "if every step took its usual time",
         "windows": None,
         "seconds": seconds,
         "share": share,
@@ -163,7 +163,7 @@ def time_rows(row: MetricsRow) -> list[dict[str, str]]:
 PHASE_LABELS: Final = {"forward_backward": "forward and backward"}
 """Phases whose name is not their word."""
 
-BESIDE: Final = {"step": "", "wall": ", over all steps"}
+BESIDE: Final = {"step": "", "wall": ", averaged over all steps"}
 SHARE_SCOPES: Final = {"step": "", "wall": " of wall time"}
 
 

@@ -557,7 +557,12 @@ def _left_out(row: MetricsRow) -> str:
         # lines are stamped at the end of a step: only the wall time can be split
         told = "duration: see the wall time above" if time_spent(row) else LENGTH_UNKNOWN
         return f"{causes} ({told})"
-    return f"{percent(share)} of the logged time: all windows with {causes}" if share else causes
+    if not share:
+        return causes
+    return (
+        f"{percent(share)} of the logged time. Windows with {causes} are left out whole, with the "
+        "normal steps in them"
+    )
 
 
 TIME_COLUMNS: Final[Columns] = {
@@ -574,8 +579,8 @@ def _time(row: MetricsRow) -> str:
     if not rows:
         return ""
     head = (
-        f"Wall time {seconds_text(not_null(row['wall_s']))}: all steps at their usual time, "
-        "and the time lost to each cause"
+        f"Wall time {seconds_text(not_null(row['wall_s']))}: the time if every step took "
+        "its usual time, and the time lost to each cause"
     )
     return f"{head}\n" + render_frame(pl.DataFrame(rows), "table", TIME_COLUMNS)
 

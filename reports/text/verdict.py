@@ -374,7 +374,7 @@ class _Speaker:
         shown = max(found.smallest_difference or 0.0 for _, found in tied)
         return (
             f"{whole} {self.style.strong('are not measurably different')} ({_small(apart)} apart; "
-            f"between them, {_small(shown)} is the least that shows)"
+            f"only {_small(shown)} or more could be detected between them)"
             + (self._logs_said() if len(self.sides) == 2 else "")  # noqa: PLR2004 - a pair
         )
 
@@ -419,7 +419,7 @@ class _Speaker:
         times = self.style.strong(f"{ratio:.2f}x")
         of = "" if pair_only else f" against {self._side(other)}"
         if abs(ratio / ours.ratio - 1) < MIN_CAUSE_EFFECT:
-            return f"the logged figures agree: {times}{of}"
+            return f"the logged figures give the same ratio, {times}{of}"
         why = ratio_reasons(
             self.best.rows[0], other.rows[0], figure, self.style.name, self.style.plain
         )
@@ -499,8 +499,9 @@ class _Speaker:
         names = join_words(_some([self.style.name(row) for row in rows]))
         starts = max(side.repeats for side in self.sides if side.rows[0]["setup"] == setup)
         these = f"these are {starts}"
-        if len(rows) > starts:
-            these = f"of these {len(rows)} runs only {starts} are, because others resume one"
+        if resumed := len(rows) - starts:
+            verb = "resumes" if resumed == 1 else "resume"
+            these = f"these {len(rows)} runs are {starts}, because {resumed} of them {verb} another"
         return (
             f"{names} have the same setup. Run-to-run noise is unknown: it needs {MIN_REPEATS} "
             f"independent launches, and {these}."

@@ -162,7 +162,11 @@ def test_explain_as_json_has_operators_and_facts(store: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("torchtitan", " % of the logged time: all windows with start-up and warm-up"),
+        (
+            "torchtitan",
+            " % of the logged time. Windows with start-up and warm-up are left out whole, with the "
+            "normal steps in them",
+        ),
         ("deepspeed", "start-up (duration: see the wall time above)"),
     ],
 )

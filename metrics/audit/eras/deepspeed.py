@@ -162,11 +162,11 @@ def _paper_path(
     """
     last, parts = trained or forwards, _coefficient_parts if glu else _plain_parts
 
-    def with_head(seen: SimplifiedModel) -> float:
-        return _sum(seen, **parts(seen), head=_padded_head(seen))
+    def without_head(seen: SimplifiedModel) -> float:
+        return _sum(seen, **parts(seen), head=0)
 
     def counted(seen: SimplifiedModel, times: float) -> float:
-        return _sum(seen, **parts(seen), head=0) * times / 3 + _padded_head(seen)
+        return without_head(seen) * times / 3 + (_padded_head(seen) if logits else 0)
 
     def closed(seen: SimplifiedModel) -> float:
         coefficient = glu_coefficient(seen) if glu else 24
@@ -183,13 +183,24 @@ def _paper_path(
         FormulaStage("experts", _one_expert),
         FormulaStage("ffn", _plain),
         *(gate if glu else ()),
-        FormulaStage(
-            "lm_head", lambda seen: _sum(seen, **parts(seen) | {"head": 6 * seen.d * seen.V})
-        ),
-        FormulaStage("vocabulary", with_head),
+        *(_head_stages(parts) if logits else (FormulaStage("lm_head", without_head),)),
         FormulaStage("recompute", lambda seen: counted(seen, forwards(seen))),
         *((FormulaStage("trained", lambda seen: counted(seen, last(seen))),) if trained else ()),
         FormulaStage("lm_head", closed),
+    )
+
+
+def _head_stages(
+    parts: Callable[[SimplifiedModel], dict[str, float]],
+) -> tuple[FormulaStage, FormulaStage]:
+    """Return the stages to an lm_head of its own width, and to the padded one."""
+
+    def with_head(seen: SimplifiedModel, head: float) -> float:
+        return _sum(seen, **parts(seen) | {"head": head})
+
+    return (
+        FormulaStage("lm_head", lambda seen: with_head(seen, 6 * seen.d * seen.V)),
+        FormulaStage("vocabulary", lambda seen: with_head(seen, _padded_head(seen))),
     )
 
 

@@ -336,7 +336,8 @@ def test_a_run_without_zero_is_another_setting() -> None:
     assert study.by == ("gradient_accumulation", "zero_stage")
     told = {tuple(change.name for change in effect.changes) for effect in study.effects}
     assert len(told) == 3
-    assert "ZeRO stage not stated -> 2 (at gradient accumulation 4)" in study_sentence(study)
+    against = "ZeRO stage 2, against runs that do not state it (at gradient accumulation 4), runs "
+    assert against in study_sentence(study)
     offloaded = [*runs[:2], {**runs[2], "offload": "none"}]  # a log without ZeRO says nothing of it
     assert study_sentence(studies_of(*offloaded, chosen=True)[0]) == study_sentence(study)
 

@@ -224,7 +224,7 @@ def test_nine_windows_have_an_interval(number: int, why: str | None) -> None:
     found = rate_interval(np.full(number, 100.0), noise(number), np.zeros(number))
     assert (found.estimate is None) == (why is not None)
     told = found.no_interval_reason
-    assert told == (why and f"{why}, 9 needed")
+    assert told == (why and f"{why} between step lines, 9 needed")
 
 
 def test_windows_that_drift_have_none() -> None:

@@ -192,7 +192,7 @@ def test_overlapping_intervals_are_not_told_apart():
     wide = pl.lit(4_000.0).alias("tgs_low"), pl.lit(7_000.0).alias("tgs_high")
     given["metrics"] = given["metrics"].with_columns(wide)
     says = first_screen(rendered(given))
-    assert "are not measurably different (9.2 % apart; between them, " in says
+    assert "are not measurably different (9.2 % apart; only " in says
 
 
 # --- the page -----------------------------------------------------------------------------

@@ -89,7 +89,7 @@ def test_time_rows_are_all_of_the_wall_time() -> None:
     ]
     found = time_rows(row(wall_s=200.0, time_lost=lost))
     assert [(r["cause"], r["windows"], r["time"], r["share"]) for r in found] == [
-        ("all steps at their usual time", "", "2.7 min", "80.0 %"),
+        ("if every step took its usual time", "", "2.7 min", "80.0 %"),
         ("start-up", "1", "30 s", "15.0 %"),
         ("evaluation", "2", "10 s", "5.0 %"),
     ]
@@ -118,7 +118,7 @@ def test_phases_are_rows_of_text() -> None:
         ("data", "1.25 ms", "1.0 %"),
         ("forward and backward", "12.54 s", "120.0 %"),
         ("rest", "unknown", "unknown"),
-        ("evaluation, over all steps", "500 ms", "5.0 % of wall time"),
+        ("evaluation, averaged over all steps", "500 ms", "5.0 % of wall time"),
     ]
     assert rows[0]["windows"] == "1,200"
     assert phase_rows(row(phases=None)) == []
