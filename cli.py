@@ -741,7 +741,7 @@ def _names(names: Sequence[str]) -> str:
     if not names:
         return ""
     shown = names if len(names) <= MAX_NAMES else (*names[:2], f"{len(names) - 2:,} more")
-    return f"; {'run' if len(names) == 1 else 'runs'} {', '.join(shown)}"
+    return f"; stored as {'run' if len(names) == 1 else 'runs'} {', '.join(shown)}"
 
 
 MAX_NAMES: Final = 3

@@ -230,11 +230,17 @@ def _counts(
         ("trained", whole),
         ("attention", one_sequence),
     ]
+    stages = era.stages_of(column)
+    texts = {stage.cause: stage.text for stage in stages}
     try:
-        path += [(stage.cause, float(stage.flops(seen))) for stage in era.stages_of(column)]
+        path += [(stage.cause, float(stage.flops(seen))) for stage in stages]
     except ShapeError:  # the causes in between cannot be separated for this model
         path.append(("experts", float(era.flops(seen, column))))
     factors: dict[str, float] = {}
     for (_, before), (cause, after) in pairwise(path):
         factors[cause] = factors.get(cause, 1.0) * before / after
-    return tuple(f for cause, by in reversed(factors.items()) for f in _factor(cause, by))
+    return tuple(
+        f
+        for cause, by in reversed(factors.items())
+        for f in _factor(cause, by, texts.get(cause, ""))
+    )

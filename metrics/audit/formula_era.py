@@ -41,7 +41,7 @@ GAP_CAUSES: Final[dict[str, str]] = {
 """Causes why a printed figure is not ours."""
 
 LEFT_OUT_CAUSES: Final[dict[str, str]] = {
-    "lm_head": "lm_head not counted, or only in part",
+    "lm_head": "lm_head counted too little",
     "kv_heads": "key and value left out (GQA, MLA)",
     "attention": "attention left out",
 }
@@ -63,10 +63,12 @@ class FormulaStage:
 
     cause: of GAP_CAUSES
     flops: FLOPs per token of full training once this cause, and all before, are adopted
+    text: what the framework does, if more exact than the text of the cause
     """
 
     cause: str
     flops: Callable[[SimplifiedModel], float]
+    text: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

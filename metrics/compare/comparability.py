@@ -261,7 +261,7 @@ def _pair_of_samples(first: ComparisonRow, second: ComparisonRow) -> PairVerdict
 
 def _both(name: str, rows: Sequence[ComparisonRow]) -> str:
     values = (value_of(row, name) for row in rows)
-    return " / ".join("unknown" if value is None else format_value(value) for value in values)
+    return " vs ".join("unknown" if value is None else format_value(value) for value in values)
 
 
 def _near(flops: float | None, other_flops: float | None) -> bool:
@@ -734,7 +734,7 @@ MAX_VALUE_LENGTH: Final = 60
 def _differences(group: Sequence[MetricsRow], without: Sequence[str] = ()) -> list[str]:
     """Return known differences within a group, then columns that only some runs state."""
     differs = [
-        f"{COLUMN_LABELS.get(name, name)}: {' / '.join(_shortened(_known(name, group)))}"
+        f"{COLUMN_LABELS.get(name, name)}: {' vs '.join(_shortened(_known(name, group)))}"
         for name in varying_columns(group)
         if name not in without
     ]
@@ -799,13 +799,13 @@ def _formula_differences(group: Sequence[MetricsRow]) -> list[str]:
         ratios = [_logged_flops(row) / not_null(row["flops_per_token"]) for row in counted]
         divided = sorted({not_null(row["logged_peak"]) for row in mine if row["logged_mfu"]})
         if ratios and max(ratios) > min(ratios) * (1 + MAX_COUNT_DIFFERENCE):
-            eras = " / ".join(sorted({str(row["logged_formula"]) for row in counted}))
+            eras = " vs ".join(sorted({str(row["logged_formula"]) for row in counted}))
             found.append(
                 f"formulas of {framework}: {eras} count {max(ratios) / min(ratios):.3f}x apart, so "
                 "logged figures are not comparable"
             )
         if len(divided) > 1:
-            peaks = " / ".join(f"{peak / 1e12:,g}" for peak in divided)
+            peaks = " vs ".join(f"{peak / 1e12:,g}" for peak in divided)
             found.append(
                 f"peaks of {framework}: {peaks} TFLOP/s for the same GPU, so logged MFU is not "
                 "comparable"
@@ -824,4 +824,4 @@ digits.
 """
 
 
-STATED_BY_SOME: Final = "not logged by every run: "
+STATED_BY_SOME: Final = "Not compared, because not every log states them: "

@@ -123,7 +123,7 @@ def rate_interval(
             None,
             None,
             None,
-            f"{n} window{'s' * (n != 1)} between step lines, {MIN_INTERVAL_WINDOWS} needed",
+            f"{n} timed window{'s' * (n != 1)}, {MIN_INTERVAL_WINDOWS} needed",
         )
     whole = float(tokens.sum())
     base = seconds - stall_seconds

@@ -674,8 +674,8 @@ def time_lost(row: ComparisonRow) -> Figure | None:
         kind="time_lost",
         title=f"Time lost, {_name(row)}",
         notes=(
-            f"Of {seconds_text(row['wall_s'])} of wall time, {percent(steady)} would remain if "
-            "every step took its usual time. Each bar: time lost to one cause.",
+            f"Of {seconds_text(row['wall_s'])} of wall time, {percent(steady)} is the "
+            "usual time of all steps. Each bar: time lost to one cause.",
         ),
         description=f"Wall time lost to {lost}; the rest is the usual time of all steps.",
         spec=_time_lost(),

@@ -7,7 +7,11 @@ from typing import Any, Final
 
 import polars as pl
 
-from fairmfu.metrics.compare.comparability import COLUMN_LABELS, REPEAT_KEY_COLUMNS
+from fairmfu.metrics.compare.comparability import (
+    COLUMN_LABELS,
+    REPEAT_KEY_COLUMNS,
+    STATED_BY_SOME,
+)
 from fairmfu.metrics.compare.comparison_row import ComparisonRow
 from fairmfu.metrics.compare.repeated_runs import MIN_REPEATS, SpeedRatio, speed_ratio
 from fairmfu.metrics.compare.scaling import (
@@ -196,23 +200,23 @@ def _step(effect: Effect, study: Study) -> str:
 
 def _apart(ratio: SpeedRatio) -> str:
     """Return a ratio with its confidence: tied sides differ by nothing clear."""
-    told = f"runs {ratio_words(ratio)} as fast"
+    told = f"is {ratio_words(ratio)} as fast"
     if ratio.no_interval_reason is not None:
         return f"{told}, without an interval ({ratio.no_interval_reason})"
     if not ratio.is_tied:
         return told
     least = ratio.smallest_difference
     shows = "" if least is None or least >= 1 else f"; {percent(least)} or more would be visible"
-    return f"makes no clear difference, {ratio_words(ratio)}{shows}"
+    return f"{told}, within the noise{shows}"
 
 
 def _change(change: Change, beside: str = "") -> str:
     """Return a change in words, with the facts beside it."""
     label = COLUMN_LABELS.get(change.name, change.name)
     if change.before is None:
-        return f"{label} {value_words(change.after)}, against runs that do not state it{beside},"
+        return f"{label} {value_words(change.after)} instead of not stated{beside}"
     if change.after is None:
-        return f"{label} not stated, against {value_words(change.before)}{beside},"
+        return f"{label} not stated instead of {value_words(change.before)}{beside}"
     return f"{label} {value_words(change.before)} -> {value_words(change.after)}{beside}"
 
 
@@ -570,4 +574,4 @@ def _unlike(study: Study) -> str:
         and any(setting.values[name] is None for setting in settings)
         and any(setting.values[name] is not None for setting in settings)
     ]
-    return f"Not logged by every run: {', '.join(partly)}." if partly else ""
+    return f"{STATED_BY_SOME}{', '.join(partly)}." if partly else ""

@@ -187,7 +187,7 @@ def _across(content: ReportContent, album: _Album) -> str:
     charts = [chart for chart in chart_export.CHARTS if chart.of == "all runs"]
     drawn = [album.put(content, chart.name, "all runs") for chart in charts]
     found = [picture for picture in drawn if picture]
-    return "\n\n".join(["## Across all runs", *found]) if found else ""
+    return "\n\n".join(["## Charts across all runs", *found]) if found else ""
 
 
 def _courses(content: ReportContent, album: _Album) -> str:

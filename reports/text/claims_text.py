@@ -10,6 +10,7 @@ from typing import Final
 from fairmfu.metrics.audit.bridge import Factor
 from fairmfu.metrics.audit.formula_era import cause_text
 from fairmfu.metrics.audit.logged_figures import PER_GPU_FIGURES, SAMPLES_FIGURE
+from fairmfu.metrics.compare.comparability import STATED_BY_SOME
 from fairmfu.metrics.compare.comparison_row import ComparisonRow
 from fairmfu.metrics.core.run_table import value_of
 
@@ -152,17 +153,20 @@ def ratio_reasons(
 
 
 def differences_text(differs: Sequence[str]) -> str:
-    """Return a sentence, `Differences: framework (torchtitan / xtuner), …`.
+    """Return sentences, `Differences: framework (torchtitan vs xtuner), …`.
 
-    differs: texts such as `framework: torchtitan / xtuner`
+    differs: texts such as `framework: torchtitan vs xtuner`, and one that begins with
+        STATED_BY_SOME
     """
-    named = [f"{name} ({values})" for name, _, values in (text.partition(": ") for text in differs)]
-    return f"Differences: {', '.join(named)}."
+    apart = [f"{text}." for text in differs if text.startswith(STATED_BY_SOME)]
+    parts = (text.partition(": ") for text in differs if not text.startswith(STATED_BY_SOME))
+    named = [f"{name} ({values})" for name, _, values in parts]
+    return " ".join([*([f"Differences: {', '.join(named)}."] if named else []), *apart])
 
 
-def join_words(words: Sequence[str]) -> str:
+def join_words(words: Sequence[str], conjunction: str = "and") -> str:
     """Return "a, b and c"."""
-    return " and ".join(filter(None, [", ".join(words[:-1]), *words[-1:]]))
+    return f" {conjunction} ".join(filter(None, [", ".join(words[:-1]), *words[-1:]]))
 
 
 Overstated = dict[str, tuple[float, str]]

@@ -155,7 +155,7 @@ def _cause(levels: Sequence[SpeedLevel]) -> str:
         return ""
     before, after = found.before, found.after
     is_rest = found.phase == REST
-    where = "outside of the timed phases" if is_rest else f"in {phase_label(found.phase)}"
+    where = "in no timed phase" if is_rest else f"in {phase_label(found.phase)}"
     way = "up" if found.new_s > found.old_s else "down"
     same = join_words([phase_label(phase) for phase in found.unchanged])
     rest = f" Unchanged: {same}." if same else ""

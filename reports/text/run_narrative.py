@@ -139,7 +139,7 @@ def time_spent(row: MetricsRow) -> list[TimeLost]:
     share = 1 - sum(each["share"] for each in lost)
     seconds = share * row["wall_s"]
     steady: TimeLost = {
-        "cause": "if every step took its usual time",
+        "cause": "usual time of all steps",
         "windows": None,
         "seconds": seconds,
         "share": share,

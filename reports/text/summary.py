@@ -363,7 +363,9 @@ def _logged(bridges: Sequence[Bridge]) -> list[str]:
     largest = max(bridge.factors, key=lambda one: abs(math.log(one.factor)), default=None)
     if largest is None or abs(largest.factor - 1) < MIN_VISIBLE_CHANGE:
         return [f"{told}."]
-    return [f"{told}. Largest reason: {largest.text} (x {format_factor(largest.factor)})."]
+    large = [f for f in bridge.factors if abs(math.log(f.factor)) >= MIN_VISIBLE_CHANGE]
+    head = "Largest of several reasons" if len(large) > 1 else "Reason"
+    return [f"{told}. {head}: {largest.text} (x {format_factor(largest.factor)})."]
 
 
 def _as_data(
@@ -559,9 +561,10 @@ def _left_out(row: MetricsRow) -> str:
         return f"{causes} ({told})"
     if not share:
         return causes
+    alternatives = join_words(row["excluded_causes"] or [], "or")
     return (
-        f"{percent(share)} of the logged time. Windows with {causes} are left out whole, with the "
-        "normal steps in them"
+        f"{percent(share)} of the logged time. A window that contains {alternatives} is left out "
+        "completely"
     )
 
 
@@ -579,8 +582,8 @@ def _time(row: MetricsRow) -> str:
     if not rows:
         return ""
     head = (
-        f"Wall time {seconds_text(not_null(row['wall_s']))}: the time if every step took "
-        "its usual time, and the time lost to each cause"
+        f"Wall time {seconds_text(not_null(row['wall_s']))}, split into the usual time "
+        "of all steps and the time lost to each cause"
     )
     return f"{head}\n" + render_frame(pl.DataFrame(rows), "table", TIME_COLUMNS)
 
@@ -683,6 +686,12 @@ def _legend(formula: str) -> str:
     return f"  {', '.join(known)}\n" if known else ""
 
 
+def _proven(names: Sequence[str]) -> str:
+    """Return the facts that reproduced figures confirm, the formula last."""
+    told = ["this formula" if name == "logged_formula" else name for name in names]
+    return join_words(sorted(told, key="this formula".__eq__))
+
+
 def _audit(row: MetricsRow, audit: Audit) -> str:
     """Return whether the framework's formula gives the logged figures, and the proofs."""
     if audit.era is None or (not audit.lines_by_column and not audit.not_compared_reason):
@@ -699,7 +708,7 @@ def _audit(row: MetricsRow, audit: Audit) -> str:
             f", with a sequence length per line: {_lengths(audit)}" if audit.solved_lengths else ""
         )
         told += (
-            f"; this confirms {', '.join(audit.proven)}"
+            f"; this confirms {_proven(audit.proven)}"
             if audit.proven
             else "; this confirms no fact, as other values fit too"
         )
@@ -758,7 +767,7 @@ def bridge_text(bridge: Bridge) -> str:
     rows = [(form(bridge.logged), f"logged {name} (median)")]
     rows += [(f"x {format_factor(f.factor)}", f.text) for f in bridge.factors]
     high = format_factor(1 / bridge.low) if bridge.low > 0 else "any"
-    bounds = f"{format_factor(1 / bridge.high)} to {high} by the last logged digit"
+    bounds = f"its printed digits allow {format_factor(1 / bridge.high)} to {high}"
     left = "rounding of the logged figure" if bridge.explained else "unexplained"
     rows.append((f"x {format_factor(1 / bridge.unexplained)}", f"{left} ({bounds})"))
     rows.append((form(bridge.ours), f"ours{convention}"))

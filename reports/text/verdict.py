@@ -243,7 +243,7 @@ def gap_sentence(slow: ComparisonRow, fast: ComparisonRow, style: Style = PLAIN_
     share = "all" if gap.share >= MIN_WHOLE_GAP else percent(gap.share)
     where = phase_label(gap.phase)
     if gap.phase == REST:
-        where = f"outside of the timed phases ({join_words([*map(phase_label, gap.timed)])})"
+        where = f"in no timed phase ({join_words([*map(phase_label, gap.timed)])})"
     return (
         f"{most} of the gap between {style.name(fast)} and {style.name(slow)} is "
         f"{where}: {per_step}{equal} ({share} of the difference)."
@@ -340,7 +340,7 @@ class _Speaker:
     def _unsure(self) -> str:
         """Return the sentence if no other side can be compared with an interval."""
         without = next((side for side in self.sides if side.estimate is None), self.best)
-        why = f"{self._side(without)} has no interval ({self._why(self.gaps[0])})"
+        why = f"{self._side(without)} has no 95 % interval ({self._why(self.gaps[0])})"
         apart = 1 - 1 / self.gaps[-1].ratio
         if apart < MAX_EQUAL_DIFFERENCE:
             return (
@@ -501,7 +501,8 @@ class _Speaker:
         these = f"these are {starts}"
         if resumed := len(rows) - starts:
             verb = "resumes" if resumed == 1 else "resume"
-            these = f"these {len(rows)} runs are {starts}, because {resumed} of them {verb} another"
+            why = f"because {resumed} of them {verb} another"
+            these = f"these {len(rows)} runs count as {starts}, {why}"
         return (
             f"{names} have the same setup. Run-to-run noise is unknown: it needs {MIN_REPEATS} "
             f"independent launches, and {these}."

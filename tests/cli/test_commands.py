@@ -132,8 +132,8 @@ def test_compare_says_the_verdict_and_what_differs(store: Path, output: str) -> 
     assert "are equally fast, within 0.1 %" in said
     assert "although their logs print 371, 481 and 474 TFLOP/s per GPU" in said
     assert "(synthetic)" in said
-    (named,) = re.findall(r"framework \((\w+ / \w+ / \w+)\),", said.replace("\n", " "))
-    assert set(named.split(" / ")) == {"deepspeed", "torchtitan", "xtuner"}
+    (named,) = re.findall(r"framework \((\w+ vs \w+ vs \w+)\),", said.replace("\n", " "))
+    assert set(named.split(" vs ")) == {"deepspeed", "torchtitan", "xtuner"}
 
 
 def test_compare_takes_runs_by_name(store: Path) -> None:
@@ -164,8 +164,8 @@ def test_explain_as_json_has_operators_and_facts(store: Path) -> None:
     [
         (
             "torchtitan",
-            " % of the logged time. Windows with start-up and warm-up are left out whole, with the "
-            "normal steps in them",
+            " % of the logged time. A window that contains start-up or warm-up is left out "
+            "completely",
         ),
         ("deepspeed", "start-up (duration: see the wall time above)"),
     ],

@@ -45,12 +45,12 @@ def write(path: str, text: str) -> Path:
 
 def test_ingest_prints_the_name_of_each_run(titan: Callable[..., str]) -> None:
     log = write("jobs/titan-8b/2026-10-22.log", titan())
-    assert "0 other lines; run titan-8b/2026-10-22\n" in run("ingest", "jobs").stderr
+    assert "0 other lines; stored as run titan-8b/2026-10-22\n" in run("ingest", "jobs").stderr
     write("jobs/titan-8b/facts.toml", 'name = "night"\n')
     run("ingest", "jobs")
     assert names() == {"night/2026-10-22"}
     log.write_text(titan(4))
-    assert "0 other lines; run night/2026-10-22\n" in run("ingest", "jobs").stderr
+    assert "0 other lines; stored as run night/2026-10-22\n" in run("ingest", "jobs").stderr
     assert names() == {"night/2026-10-22"}
     write("jobs/titan-8b/2026-10-22.log.facts.toml", 'name = "the one"\n')
     run("ingest", "jobs")
@@ -59,7 +59,7 @@ def test_ingest_prints_the_name_of_each_run(titan: Callable[..., str]) -> None:
 
 def test_a_name_is_given_corrected_and_taken_back(titan: Callable[..., str]) -> None:
     write("a.log", titan(loss=4.0))
-    assert "; run mine\n" in run("ingest", "a.log", "--set", "name=mine").stderr
+    assert "; stored as run mine\n" in run("ingest", "a.log", "--set", "name=mine").stderr
     assert names() == {"mine"}
     assert run("set", "mine", "name=yours").exit_code == 0
     assert names() == {"yours"}
@@ -74,7 +74,7 @@ def test_runs_of_one_file_stay_apart(titan: Callable[..., str]) -> None:
     start = "[titan] 2026-01-02 03:04:00,000 - root - INFO - Starting job: mine\n"
     write("two.log", start + titan(5) + start + titan(4, loss=3.0))
     said = run("ingest", "two.log", "--set", "name=mine").stderr
-    assert "; runs mine#1, mine#2\n" in said
+    assert "; stored as runs mine#1, mine#2\n" in said
     assert json.loads(
         run("query", "select count(*) as n from runs", "--format", "json").stdout
     ) == [{"n": 2}]

@@ -25,6 +25,7 @@ from ..messages import ERA_WITHOUT_EXPERTS
 
 # --- our count, part by part ----------------------------------------------------------------
 
+NO_HEAD: Final = "lm_head not counted"
 HEAD_OPERATORS: Final = ("lm_head", "embedding projections")
 FFN_OPERATORS: Final = ("ffn", "router", "routed experts", "shared experts", "shared gate")
 
@@ -183,7 +184,7 @@ def _paper_path(
         FormulaStage("experts", _one_expert),
         FormulaStage("ffn", _plain),
         *(gate if glu else ()),
-        *(_head_stages(parts) if logits else (FormulaStage("lm_head", without_head),)),
+        *(_head_stages(parts) if logits else (FormulaStage("lm_head", without_head, NO_HEAD),)),
         FormulaStage("recompute", lambda seen: counted(seen, forwards(seen))),
         *((FormulaStage("trained", lambda seen: counted(seen, last(seen))),) if trained else ()),
         FormulaStage("lm_head", closed),
@@ -400,7 +401,7 @@ _EIGHT_PARAMETERS: Final = (
 )
 _NON_EMBEDDING: Final = (
     FormulaStage("attention", lambda seen: _sum(seen, core=0)),
-    FormulaStage("lm_head", lambda seen: _sum(seen, core=0, head=0)),
+    FormulaStage("lm_head", lambda seen: _sum(seen, core=0, head=0), NO_HEAD),
     FormulaStage("norms", lambda seen: 6 * _non_embedding(seen)),
     FormulaStage("recompute", non_embedding_parameters),
 )

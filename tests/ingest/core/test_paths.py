@@ -207,7 +207,7 @@ def test_the_commands_take_addresses(
     result = run.invoke(main, ["ingest", f"{bucket.url}/logs", *stored])
     assert result.exit_code == 0
     assert result.stderr.splitlines() == [
-        f"{bucket.url}/logs/a.log: torchtitan, 3 step lines, 0 other lines; run a",
+        f"{bucket.url}/logs/a.log: torchtitan, 3 step lines, 0 other lines; stored as run a",
         f"{bucket.url}/logs/b.log: skipped: the file is empty.",
         "1 read, 1 skipped",
     ]

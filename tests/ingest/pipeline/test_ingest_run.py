@@ -164,7 +164,7 @@ def test_the_command_counts_them_and_says_nothing_of_each(log: Path, store: Stor
         assert result.exit_code == 0
         said.append(result.stderr)
     assert said[0].splitlines() == [
-        f"{log}: torchtitan, 3 step lines, 0 other lines; run {log.stem}",
+        f"{log}: torchtitan, 3 step lines, 0 other lines; stored as run {log.stem}",
         f"{log.with_name('notes.txt')}: skipped: unknown format.",
         "1 read, 1 skipped",
     ]

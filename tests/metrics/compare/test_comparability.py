@@ -97,7 +97,7 @@ def test_values_that_differ_behind_what_is_shown_are_told_apart() -> None:
     said = 'float8_cfg {"scaling_granularity_gemm": "tilewise", "grouped_gemm": "'
     values = (f"{said}{last}" for last in ("tilewise", "tensorwise"))
     found = rank_runs(metrics(*({"quantization": value} for value in values)))
-    assert found["differs"][0].to_list() == ["quantization: …ilewise / …ensorwise"]
+    assert found["differs"][0].to_list() == ["quantization: …ilewise vs …ensorwise"]
 
 
 def test_a_padded_vocabulary_keeps_the_group_and_is_named() -> None:
@@ -255,8 +255,8 @@ def test_tgs_at_equal_flops_is_mfu_times_peak_over_flops() -> None:
     assert found["r1"]["tgs_at_equal_flops"] == pytest.approx(mfu * 989.4e12 / 5.1e10)
     assert found["r1"]["rank"] == found["r0"]["rank"] == 1
     assert found["r1"]["nearest_differs"] == [
-        "sequence length (32,768 / 8,192)",
-        "FLOPs per token (7.1e+10 / 5.1e+10)",
+        "sequence length (32,768 vs 8,192)",
+        "FLOPs per token (7.1e+10 vs 5.1e+10)",
     ]
 
 
@@ -343,7 +343,7 @@ def test_a_pair_says_all_that_differs() -> None:
     verdict = pair({}, {"seq_len": 4096, "precision": "fp8", "gpus": 64})
     assert verdict.verdict == "same model"
     assert verdict.sentence == (
-        "same model, different sequence length (8,192 / 4,096); precision (bf16 / fp8)"
+        "same model, different sequence length (8,192 vs 4,096); precision (bf16 vs fp8)"
     )
     assert verdict.differing_columns == ("seq_len", "precision")
     assert any(text.startswith("GPUs: ") for text in verdict.context)
@@ -409,7 +409,7 @@ def test_what_only_some_runs_say_stands_last() -> None:
     found = rank_runs(metrics({"torch": "2.8", "gpus": 64}, {}, {"torch": "2.8"}))
     differs = found["differs"][0].to_list()
     assert differs[0].startswith("GPUs: ")
-    assert differs[-1].startswith("not logged by every run: ")
+    assert differs[-1].startswith("Not compared, because not every log states them: ")
     assert "PyTorch" in differs[-1]
 
 
@@ -468,7 +468,7 @@ def test_two_peaks_of_one_device_do_not_compare(other: dict[str, Any], *, is_tol
     differs = rank_runs(metrics(own, own | other))["differs"][0].to_list()
     said = [text for text in differs if text.startswith("peaks of")]
     assert bool(said) is is_told
-    assert not is_told or "312 / 989 TFLOP/s" in said[0]
+    assert not is_told or "312 vs 989 TFLOP/s" in said[0]
 
 
 def test_the_nearest_group_differs_in_the_least() -> None:
@@ -484,7 +484,7 @@ def test_the_nearest_group_differs_in_the_least() -> None:
     )
     assert found["r0"]["nearest_group"] == found["r1"]["group"]
     assert found["r2"]["nearest_group"] == found["r1"]["group"]
-    assert found["r2"]["nearest_differs"] == ["trainable (lora of rank 8 on q_proj / full)"]
+    assert found["r2"]["nearest_differs"] == ["trainable (lora of rank 8 on q_proj vs full)"]
     assert (found["r3"]["nearest_group"], found["r3"]["nearest_differs"]) == (None, [])
 
 

@@ -78,21 +78,21 @@ SAME_WORK: list[tuple[str, Facts, Facts, str, list[str]]] = [
         {},
         {"seq_len": 4096},
         MODEL,
-        ["sequence length (8,192 / 4,096)", "FLOPs per token (5.1471e+10 / 4.825e+10)"],
+        ["sequence length (8,192 vs 4,096)", "FLOPs per token (5.1471e+10 vs 4.825e+10)"],
     ),
     (
         "other GPU",
         {},
         {"accelerator": "NVIDIA A100-SXM4-80GB"},
         MODEL,
-        ["accelerator (NVIDIA H100 SXM / NVIDIA A100)"],
+        ["accelerator (NVIDIA H100 SXM vs NVIDIA A100)"],
     ),
     (
         "other GPU of one name",
         {},
         {"accelerator": "NVIDIA H100 PCIe"},
         MODEL,
-        ["accelerator (NVIDIA H100 SXM / NVIDIA H100 PCIe)"],
+        ["accelerator (NVIDIA H100 SXM vs NVIDIA H100 PCIe)"],
     ),
     (
         "LoRA against full",
@@ -100,8 +100,8 @@ SAME_WORK: list[tuple[str, Facts, Facts, str, list[str]]] = [
         LORA,
         MODEL,
         [
-            "trainable (full / lora of rank 16 on all-linear)",
-            "FLOPs per token (5.1471e+10 / 3.6714e+10)",
+            "trainable (full vs lora of rank 16 on all-linear)",
+            "FLOPs per token (5.1471e+10 vs 3.6714e+10)",
         ],
     ),
     (
@@ -109,21 +109,21 @@ SAME_WORK: list[tuple[str, Facts, Facts, str, list[str]]] = [
         LORA | {"lora_rank": 8},
         LORA,
         MODEL,
-        ["trainable (lora of rank 8 on all-linear / lora of rank 16 on all-linear)"],
+        ["trainable (lora of rank 8 on all-linear vs lora of rank 16 on all-linear)"],
     ),
     (
         "LoRA of other targets",
         LORA,
         LORA | {"lora_targets": "q_proj, v_proj"},
         MODEL,
-        ["trainable (lora of rank 16 on all-linear / lora of rank 16 on q_proj, v_proj)"],
+        ["trainable (lora of rank 16 on all-linear vs lora of rank 16 on q_proj, v_proj)"],
     ),
     (
         "FP8 against BF16",
         {"precision": "fp8"},
         {},
         MODEL,
-        ["precision (fp8 / bf16)"],
+        ["precision (fp8 vs bf16)"],
     ),
     (
         "documents masked against whole packs",
@@ -131,8 +131,8 @@ SAME_WORK: list[tuple[str, Facts, Facts, str, list[str]]] = [
         {},
         MODEL,
         [
-            "attention (causal, stops at document borders / causal)",
-            "FLOPs per token (4.613e+10 / 5.1471e+10)",
+            "attention (causal, stops at document borders vs causal)",
+            "FLOPs per token (4.613e+10 vs 5.1471e+10)",
         ],
     ),
     (
@@ -140,14 +140,14 @@ SAME_WORK: list[tuple[str, Facts, Facts, str, list[str]]] = [
         {"document_mask": True, "attended_pairs": 700.5},
         {"document_mask": True, "attended_pairs": 2100.5},
         MODEL,
-        ["FLOPs per token (4.613e+10 / 4.8332e+10)"],
+        ["FLOPs per token (4.613e+10 vs 4.8332e+10)"],
     ),
     (
         "slots against packed samples",
         {"packed": None},
         {},
         MODEL,
-        ["token basis (slots / packed)"],
+        ["token basis (slots vs packed)"],
     ),
     ("masks that mask nothing", {"attended_pairs": 4096.5}, {}, LIKE, []),
     ("FLOPs of the formula against given ones", {"flops_per_token": 7e10}, {}, LIKE, []),
@@ -174,11 +174,11 @@ def test_what_has_to_be_the_same(
 @pytest.mark.parametrize(
     ("other", "context"),
     [
-        ({"recompute": "none"}, "recompute: full / none"),
-        ({"framework_version": "0.15.1"}, "version: 0.16.9 / 0.15.1"),
-        ({"torch": "2.9.0"}, "not logged by every run: PyTorch"),
-        ({"zero_stage": 2}, "ZeRO stage: 3 / 2"),
-        ({"compile": True}, "not logged by every run: compile"),
+        ({"recompute": "none"}, "recompute: full vs none"),
+        ({"framework_version": "0.15.1"}, "version: 0.16.9 vs 0.15.1"),
+        ({"torch": "2.9.0"}, "Not compared, because not every log states them: PyTorch"),
+        ({"zero_stage": 2}, "ZeRO stage: 3 vs 2"),
+        ({"compile": True}, "Not compared, because not every log states them: compile"),
     ],
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
 )
@@ -193,12 +193,12 @@ def test_what_one_compares_is_no_obstacle_and_is_named(
 def test_another_batch_or_count_of_gpus_is_named(run: Run) -> None:
     found = compare_pair(run(), run() | {"global_batch_size": 64, "gpus": 64})
     assert found.verdict == LIKE
-    assert found.context[:2] == ("GPUs: 8 / 64", "global batch: 8 / 64")
+    assert found.context[:2] == ("GPUs: 8 vs 64", "global batch: 8 vs 64")
     found = compare_pair(run(), run() | {"gradient_accumulation": 4, "tensor_parallel": 2})
     assert found.verdict == LIKE
     assert found.context == (
-        "gradient accumulation: 1 / 4",
-        "not logged by every run: tensor parallel",
+        "gradient accumulation: 1 vs 4",
+        "Not compared, because not every log states them: tensor parallel",
     )
 
 
@@ -216,7 +216,7 @@ def test_batch_sizes_that_the_lines_deny_are_no_ground_to_compare(run: Run, wron
 def test_two_torch_versions_are_named(run: Run) -> None:
     found = compare_pair(run({"torch": "2.8.0"}), run({"torch": "2.9.0"}))
     assert found.verdict == LIKE
-    assert found.context == ("PyTorch: 2.8.0 / 2.9.0",)
+    assert found.context == ("PyTorch: 2.8.0 vs 2.9.0",)
 
 
 @pytest.mark.parametrize("log_format", [name for name in WRITERS if name != "deepspeed"])
@@ -255,14 +255,14 @@ def test_what_is_unknown_is_never_the_same(run: Run, changes: Facts, why: str) -
 def test_another_model_is_not_comparable(run: Run) -> None:
     found = compare_pair(run(), run({"model": "llama2-7b"}))
     assert found.verdict == "not comparable"
-    assert found.sentence == "not comparable: different models (llama-3-8b / llama-2-7b)"
+    assert found.sentence == "not comparable: different models (llama-3-8b vs llama-2-7b)"
 
 
 def test_a_device_that_no_table_knows_is_the_same_only_as_itself(run: Run) -> None:
     unknown = {"accelerator": "Acme X1"}
     assert compare_pair(run(unknown), run(unknown)).verdict == LIKE
     found = compare_pair(run(unknown), run())
-    assert found.sentence == ("same model, different accelerator (Acme X1 / NVIDIA H100 SXM)")
+    assert found.sentence == ("same model, different accelerator (Acme X1 vs NVIDIA H100 SXM)")
 
 
 def test_a_composed_log_is_not_compared_with_a_real_one(run: Run) -> None:
@@ -314,7 +314,7 @@ def test_two_public_logs_of_one_model_are_like_for_like(tmp_path: Path) -> None:
     )
     found = compare_pair(one, other)
     assert found.verdict == LIKE, found.sentence
-    assert "ZeRO stage: 0 / 3" in found.context
+    assert "ZeRO stage: 0 vs 3" in found.context
 
 
 def test_two_public_logs_of_other_lengths(tmp_path: Path) -> None:
@@ -326,7 +326,7 @@ def test_two_public_logs_of_other_lengths(tmp_path: Path) -> None:
     found = compare_pair(one, other)
     assert found.verdict == "same model", found.sentence
     assert found.differing_columns == ("seq_len", "flops_per_token")
-    assert found.differences[0] == "sequence length (4,096 / 128)"
+    assert found.differences[0] == "sequence length (4,096 vs 128)"
 
 
 def test_two_public_logs_of_other_number_formats(tmp_path: Path) -> None:
@@ -355,4 +355,4 @@ def test_two_public_logs_of_other_models(tmp_path: Path) -> None:
     )
     found = compare_pair(one, other)
     assert found.verdict == "not comparable"
-    assert found.obstacles[-1] == "different models (megatron-24x2064 / megatron-12x2048)"
+    assert found.obstacles[-1] == "different models (megatron-24x2064 vs megatron-12x2048)"

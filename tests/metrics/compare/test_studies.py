@@ -58,7 +58,7 @@ def test_one_knob_is_an_effect_also_across_groups() -> None:
     ratio = study.effects[1].ratio
     assert ratio is not None
     assert ratio.ratio == pytest.approx(1.05)
-    assert study_sentence(study) == ("precision bf16 -> fp8 runs 1.050x (1.047 to 1.053) as fast.")
+    assert study_sentence(study) == ("precision bf16 -> fp8 is 1.050x (1.047 to 1.053) as fast.")
 
 
 def test_a_ladder_names_the_effect_of_each_step() -> None:
@@ -268,7 +268,7 @@ def test_the_baseline_has_the_smallest_numbers_of_its_own() -> None:
 def test_an_unknown_quantized_precision_is_named_as_such() -> None:
     quantized = {"precision": None, "quantization": "Swapped to Float8Linear layers"}
     (study,) = studies_of(rate(6000), rate(6900) | quantized)
-    assert study_sentence(study).startswith("precision bf16 -> below 16 bits runs 1.150x (")
+    assert study_sentence(study).startswith("precision bf16 -> below 16 bits is 1.150x (")
 
 
 @pytest.mark.parametrize("precision", [None, "fp8+lm_head"])
@@ -281,8 +281,8 @@ def test_each_recipe_of_a_precision_is_a_setting(precision: str | None) -> None:
     runs = [{"precision": precision, "quantization": text} for text in said]
     (study,) = studies_of(rate(6019), rate(7190) | runs[0], rate(6649) | runs[1])
     words = study_sentence(study)
-    assert f"-> {precision or 'below 16 bits'} (tensorwise) runs 1.195x" in words
-    assert "(rowwise) runs 1.105x" in words
+    assert f"-> {precision or 'below 16 bits'} (tensorwise) is 1.195x" in words
+    assert "(rowwise) is 1.105x" in words
     (alone,) = studies_of(rate(6019), rate(7190) | runs[0])
     assert "(tensorwise)" not in study_sentence(alone)
 
@@ -336,7 +336,7 @@ def test_a_run_without_zero_is_another_setting() -> None:
     assert study.by == ("gradient_accumulation", "zero_stage")
     told = {tuple(change.name for change in effect.changes) for effect in study.effects}
     assert len(told) == 3
-    against = "ZeRO stage 2, against runs that do not state it (at gradient accumulation 4), runs "
+    against = "ZeRO stage 2 instead of not stated (at gradient accumulation 4) is "
     assert against in study_sentence(study)
     offloaded = [*runs[:2], {**runs[2], "offload": "none"}]  # a log without ZeRO says nothing of it
     assert study_sentence(studies_of(*offloaded, chosen=True)[0]) == study_sentence(study)

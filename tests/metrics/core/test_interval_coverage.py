@@ -133,7 +133,7 @@ def test_few_independent_windows_make_an_interval_wide_and_not_wrong() -> None:
 def test_too_few_windows_and_a_drift_have_no_interval_and_say_why() -> None:
     (few,) = Simulation(windows=9).estimates(1, seed=8)
     assert few.estimate is None
-    assert few.no_interval_reason == "8 windows between step lines, 9 needed"
+    assert few.no_interval_reason == "8 timed windows, 9 needed"
     drifts = Simulation(autocorrelation=0.99, noise=0.05).estimates(100, seed=8)
     silent = [rate.no_interval_reason for rate in drifts if rate.estimate is None]
     assert len(silent) > 80

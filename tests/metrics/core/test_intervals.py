@@ -218,13 +218,14 @@ def test_a_print_too_coarse_for_its_windows_counts_in_full() -> None:
 
 
 @pytest.mark.parametrize(
-    ("number", "why"), [(1, "1 window"), (8, "8 windows"), (0, "0 windows"), (9, None)]
+    ("number", "why"),
+    [(1, "1 timed window"), (8, "8 timed windows"), (0, "0 timed windows"), (9, None)],
 )
 def test_nine_windows_have_an_interval(number: int, why: str | None) -> None:
     found = rate_interval(np.full(number, 100.0), noise(number), np.zeros(number))
     assert (found.estimate is None) == (why is not None)
     told = found.no_interval_reason
-    assert told == (why and f"{why} between step lines, 9 needed")
+    assert told == (why and f"{why}, 9 needed")
 
 
 def test_windows_that_drift_have_none() -> None:

@@ -191,7 +191,7 @@ def test_what_lines_cannot_tell_of_single_steps_is_of_whole_means(
     times = [seconds * scale for seconds in (START_S, *STEADY[:59])]
     row = read(times, first=first, without=without).metrics.row(0, named=True)
     assert row["windows"] == 5
-    assert row["no_interval"] == "5 windows between step lines, 9 needed"
+    assert row["no_interval"] == "5 timed windows, 9 needed"
     assert row["tgs"] == pytest.approx(over(times, 10), rel=1e-3)
 
 

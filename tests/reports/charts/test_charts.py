@@ -694,7 +694,7 @@ def test_the_slowest_rank_is_named():
 def test_lost_time_is_said_with_what_was_not_lost():
     (row, *_) = three().rows
     figure = charts.time_lost(row)
-    assert "would remain if every step took its usual time" in figure.notes[0]
+    assert "is the usual time of all steps" in figure.notes[0]
     shares = [each["share"] for each in figure.datasets["causes"]]
     assert shares == sorted(shares, reverse=True)
     assert sum(shares) < 1

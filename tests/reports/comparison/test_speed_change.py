@@ -233,7 +233,7 @@ def test_unlike_runs_are_no_repeats(desk: Desk) -> None:
     found = desk.run("compare", desk.folder / "base", desk.folder / "head", "--fail-below", "2%")
     assert found.exit_code == 6
     assert "are no repeats: they differ in " in found.stderr
-    assert "commit: abcdef1 / abcdef2" in found.stderr
+    assert "commit: abcdef1 vs abcdef2" in found.stderr
     overlap = desk.run("compare", desk.folder, desk.folder / "head", "--fail-below", "2%")
     assert overlap.exit_code == 2
 

@@ -85,7 +85,7 @@ def test_the_phase_that_changed_is_named_with_those_that_did_not() -> None:
         "Unchanged: forward, backward and rest."
     )
     levels[1]["phases"] = phases(data=0.001, forward=0.1, backward=0.301, rest=0.37)
-    assert "Time outside of the timed phases was 370 ms a step in steps 51 to 99" in str(
+    assert "Time in no timed phase was 370 ms a step in steps 51 to 99" in str(
         diagnosis(row(levels=levels))
     )
 
