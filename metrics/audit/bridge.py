@@ -231,7 +231,7 @@ def _counts(
         ("attention", one_sequence),
     ]
     stages = era.stages_of(column)
-    texts = {stage.cause: stage.text for stage in stages}
+    texts = {stage.cause: stage.text for stage in stages if stage.text}
     try:
         path += [(stage.cause, float(stage.flops(seen))) for stage in stages]
     except ShapeError:  # the causes in between cannot be separated for this model
