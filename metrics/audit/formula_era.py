@@ -34,7 +34,7 @@ GAP_CAUSES: Final[dict[str, str]] = {
     "attention": "masked-out attention counted as work",
     "trained": "frozen weights counted as trainable (LoRA)",
     "peak": "another peak as divisor",
-    "data": "data loading left out of the logged time",
+    "data": "data loading left out of the framework's time",
     "window": "the logged value is a median of rates, ours is total tokens / total time",
     "unexplained": "unexplained",
 }

@@ -170,7 +170,7 @@ def _place(change: LevelChange) -> tuple[str, str]:
         return PLACES[change.phase], f"{change.phase.replace('_', ' and ')} takes longer there"
     same = [name for name in change.unchanged if name in COMPUTE_PHASES]
     if not same:
-        return PLACES[REST], "the time passes in no timed phase"
+        return PLACES[REST], "the time passes outside all timed phases"
     return PLACES[REST], f"{' and '.join(same)} are as before, so the GPUs are not slower"
 
 

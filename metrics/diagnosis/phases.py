@@ -39,7 +39,7 @@ CAVEAT_MESSAGES: Final[Mapping[str, MessageKind]] = {
 """Message for each of ingest.core.schema.TIMER_CAVEATS."""
 
 DATA_SOURCE: Final = "printed data time"
-REST_SOURCE: Final = "step time - phases"
+REST_SOURCE: Final = "step time minus phases"
 BESIDE_STEPS: Final = ("checkpoint", "evaluation")
 """Phases outside steady steps."""
 
@@ -110,7 +110,7 @@ def _parts(timed: TimedSteps, windows: RunArrays) -> _Parts:
     for timer, values in alone.items():
         seconds[timer.phase] = seconds.get(timer.phase, 0.0) + values
         inner = [other.timer for other in timed.seconds if other.part_of == timer.timer]
-        sources.setdefault(timer.phase, []).append(" - ".join([timer.timer, *inner]))
+        sources.setdefault(timer.phase, []).append(" minus ".join([timer.timer, *inner]))
     return _Parts(steps, seconds, sources, len(alone))
 
 

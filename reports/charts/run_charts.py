@@ -674,10 +674,10 @@ def time_lost(row: ComparisonRow) -> Figure | None:
         kind="time_lost",
         title=f"Time lost, {_name(row)}",
         notes=(
-            f"Of {seconds_text(row['wall_s'])} of wall time, {percent(steady)} is the "
-            "usual time of all steps. Each bar: time lost to one cause.",
+            f"Of {seconds_text(row['wall_s'])} of wall time, {percent(steady)} is all "
+            "steps at their usual speed. Each bar: time lost to one cause.",
         ),
-        description=f"Wall time lost to {lost}; the rest is the usual time of all steps.",
+        description=f"Wall time lost to {lost}; the rest is all steps at their usual speed.",
         spec=_time_lost(),
         datasets={"causes": rows},
         params={},

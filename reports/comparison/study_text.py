@@ -171,7 +171,7 @@ def _of_knobs(study: Study) -> str:
     ahead = f"Against {of_base}, the best is {_label(best, study)}. It "
     if best.ratio.ratio < 1:
         ahead = "Fastest is {}. Next is {}. It ".format(*_labels_of_pair(base, best, study))
-    one = f" With a single change: {listed}." if listed else ""
+    one = f" Settings that differ in one fact only: {listed}." if listed else ""
     return f"{ahead}{_apart(best.ratio)}{_as_fast_as(best, study)}.{one}{_confounded(study)}"
 
 
@@ -186,7 +186,7 @@ def _as_fast_as(best: Effect, study: Study) -> str:
 
 
 def _gain(change: Change, ratio: SpeedRatio) -> str:
-    return f"{_change(change)} {_apart(ratio)}"
+    return _effect_words(change, ratio)
 
 
 def _step(effect: Effect, study: Study) -> str:
@@ -195,12 +195,24 @@ def _step(effect: Effect, study: Study) -> str:
     beside = [c for c in effect.changes if c.name != change.name]
     few = beside and len(study.by) <= MAX_NAMED_FACTS
     at = f" (at {', '.join(map(_after, beside))})" if few else ""
-    return f"{_change(change, at)} {_apart(ratio)}"
+    return _effect_words(change, ratio, at)
 
 
-def _apart(ratio: SpeedRatio) -> str:
-    """Return a ratio with its confidence: tied sides differ by nothing clear."""
-    told = f"is {ratio_words(ratio)} as fast"
+def _effect_words(change: Change, ratio: SpeedRatio, beside: str = "") -> str:
+    """Return a change in words, with the facts beside it and its effect."""
+    label = COLUMN_LABELS.get(change.name, change.name)
+    before, after = value_words(change.before), value_words(change.after)
+    if change.before is None:
+        silent = f"runs whose log states no {label}"
+        return f"{label} {after}{beside} {_apart(ratio, f' as {silent}')}"
+    if change.after is None:
+        return f"{label} not stated{beside} {_apart(ratio, f' as {label} {before}')}"
+    return f"{label} {before} -> {after}{beside} {_apart(ratio)}"
+
+
+def _apart(ratio: SpeedRatio, as_what: str = "") -> str:
+    """Return a ratio with its confidence."""
+    told = f"is {ratio_words(ratio)} as fast{as_what}"
     if ratio.no_interval_reason is not None:
         return f"{told}, without an interval ({ratio.no_interval_reason})"
     if not ratio.is_tied:
@@ -208,16 +220,6 @@ def _apart(ratio: SpeedRatio) -> str:
     least = ratio.smallest_difference
     shows = "" if least is None or least >= 1 else f"; {percent(least)} or more would be visible"
     return f"{told}, within the noise{shows}"
-
-
-def _change(change: Change, beside: str = "") -> str:
-    """Return a change in words, with the facts beside it."""
-    label = COLUMN_LABELS.get(change.name, change.name)
-    if change.before is None:
-        return f"{label} {value_words(change.after)} instead of not stated{beside}"
-    if change.after is None:
-        return f"{label} not stated instead of {value_words(change.before)}{beside}"
-    return f"{label} {value_words(change.before)} -> {value_words(change.after)}{beside}"
 
 
 def _after(change: Change) -> str:
@@ -280,7 +282,11 @@ def _of_scale(study: Study) -> str:
 def _also(first: ScalePoint, last: ScalePoint) -> str:
     """Return the facts that change with the GPUs from the fewest to the most."""
     changes = [c for c in last.effect.changes if c.name != GPUS] if first is not last else []
-    return f"; also {', '.join(map(_change, changes))}" if changes else ""
+    told = [
+        f"{COLUMN_LABELS.get(c.name, c.name)} {value_words(c.before)} -> {value_words(c.after)}"
+        for c in changes
+    ]
+    return f"; also {', '.join(told)}" if changes else ""
 
 
 def _of_accelerators(study: Study) -> str:
@@ -548,18 +554,20 @@ def _once(study: Study) -> str:
         return ""
     every = len(once) == len(sides)
     who = "All intervals leave" if every else f"{count_noun(len(once), 'interval')} leave"
-    leave = who if every or len(once) > 1 else f"{who}s"
+    leave = f"{who if every or len(once) > 1 else f'{who}s'} out the noise between runs"
+    if all(side.estimate is None for side in sides):
+        leave = "The noise between runs is unknown"
     silent = [row for side in once if len(side.rows) >= MIN_REPEATS for row in side.rows]
     unknown = [n for n in REPEAT_KEY_COLUMNS if any(value_of(row, n) is None for row in silent)]
     if unknown:
         return (
-            f"{leave} out the noise between runs, because {_facts(unknown)} "
+            f"{leave}, because {_facts(unknown)} "
             f"{'is' if len(unknown) == 1 else 'are'} unknown, and runs may not repeat each other. "
             f"Fix: fairmfu set RUN {' '.join(f'{name}=VALUE' for name in unknown)}"
         )
     return (
-        f"{leave} out the noise between runs, because their settings have fewer than "
-        f"{MIN_REPEATS} runs. Fix: run each setting three times."
+        f"{leave}, because the settings have fewer than {MIN_REPEATS} runs. Fix: run each setting "
+        "three times."
     )
 
 

@@ -155,13 +155,13 @@ def _cause(levels: Sequence[SpeedLevel]) -> str:
         return ""
     before, after = found.before, found.after
     is_rest = found.phase == REST
-    where = "in no timed phase" if is_rest else f"in {phase_label(found.phase)}"
-    way = "up" if found.new_s > found.old_s else "down"
+    what = "The rest of a step, outside all timed phases," if is_rest else phase_label(found.phase)
+    way = "rose" if found.new_s > found.old_s else "fell"
     same = join_words([phase_label(phase) for phase in found.unchanged])
     rest = f" Unchanged: {same}." if same else ""
     return (
-        f" Time {where} was {step_seconds(found.new_s)} a step in steps {steps_of(after)}, {way} "
-        f"from {step_seconds(found.old_s)} in steps {steps_of(before)}.{rest}"
+        f" {what[:1].upper()}{what[1:]} {way} from {step_seconds(found.old_s)} a step (steps "
+        f"{steps_of(before)}) to {step_seconds(found.new_s)} (steps {steps_of(after)}).{rest}"
     )
 
 
@@ -303,7 +303,7 @@ def _lost(row: MetricsRow) -> str:
         f"{cause['cause']} {percent(cause['share'])} ({seconds_text(cause['seconds'])})"
         for cause in lost[:MAX_NAMED]
     )
-    return f"Wall time lost: {', '.join(told)}."
+    return f"Wall time lost: {'; '.join(told)}."
 
 
 # -- ranks -----------------------------------------------------------------------------------

@@ -70,4 +70,4 @@ def _example(row: MetricsRow, name: str) -> str:
     batch = row.get("samples_per_update")
     if name == "global_batch_size" and batch is not None:
         return f"{batch:.0f}"
-    return "/".join(fact_values(name)) or "…"
+    return "/".join(value for value in fact_values(name) if "+" not in value) or "…"

@@ -139,7 +139,7 @@ def time_spent(row: MetricsRow) -> list[TimeLost]:
     share = 1 - sum(each["share"] for each in lost)
     seconds = share * row["wall_s"]
     steady: TimeLost = {
-        "cause": "usual time of all steps",
+        "cause": "all steps at their usual speed",
         "windows": None,
         "seconds": seconds,
         "share": share,

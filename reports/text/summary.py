@@ -487,7 +487,7 @@ def _tgs_lines(row: MetricsRow) -> list[str]:
     useful = [] if goodput is None else [f"       {goodput:,.1f} goodput, {goodput_words(row)}"]
     return [
         f"TGS    {row['tgs']:,.1f} tokens/s/GPU  steady, {windows}, "
-        f"timed by {EVIDENCE_LABELS[not_null(row['time_basis'])]}; "
+        f"timed by {EVIDENCE_LABELS[not_null(row['time_basis'])]}{_with_data(row)}; "
         f"{TOKEN_BASES[not_null(row['token_basis'])]}",
         f"       {_interval(row)}",
         f"       not in TGS: {_left_out(row)}",
@@ -497,6 +497,12 @@ def _tgs_lines(row: MetricsRow) -> list[str]:
         *useful,
         *_step_lines(row),
     ]
+
+
+def _with_data(row: MetricsRow) -> str:
+    """Return that our time has data loading, and the framework's has not."""
+    is_added = row["time_basis"] == "elapsed" and row["rate_excludes_data"]
+    return ", with data loading" if is_added else ""
 
 
 def _hfu(row: MetricsRow) -> str:
@@ -512,8 +518,8 @@ def _spike_lines(row: MetricsRow) -> list[str]:
         return []
     less = percent(1 - slower / faster)
     return [
-        f"       {slower:,.1f} with the slow windows of unknown cause, {faster:,.1f} without them "
-        f"(-{less})"
+        f"       {faster:,.1f} without the slow windows of unknown cause; they lower it by {less}, "
+        f"to {slower:,.1f}"
     ]
 
 
@@ -582,8 +588,8 @@ def _time(row: MetricsRow) -> str:
     if not rows:
         return ""
     head = (
-        f"Wall time {seconds_text(not_null(row['wall_s']))}, split into the usual time "
-        "of all steps and the time lost to each cause"
+        f"Wall time {seconds_text(not_null(row['wall_s']))}, split into the time that "
+        "all steps need at their usual speed, and the time lost to each cause"
     )
     return f"{head}\n" + render_frame(pl.DataFrame(rows), "table", TIME_COLUMNS)
 

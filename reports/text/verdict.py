@@ -243,7 +243,7 @@ def gap_sentence(slow: ComparisonRow, fast: ComparisonRow, style: Style = PLAIN_
     share = "all" if gap.share >= MIN_WHOLE_GAP else percent(gap.share)
     where = phase_label(gap.phase)
     if gap.phase == REST:
-        where = f"in no timed phase ({join_words([*map(phase_label, gap.timed)])})"
+        where = f"outside all timed phases ({join_words([*map(phase_label, gap.timed)])})"
     return (
         f"{most} of the gap between {style.name(fast)} and {style.name(slow)} is "
         f"{where}: {per_step}{equal} ({share} of the difference)."
@@ -419,7 +419,7 @@ class _Speaker:
         times = self.style.strong(f"{ratio:.2f}x")
         of = "" if pair_only else f" against {self._side(other)}"
         if abs(ratio / ours.ratio - 1) < MIN_CAUSE_EFFECT:
-            return f"the logged figures give the same ratio, {times}{of}"
+            return f"by the logged figures it also has {times} the speed of {self._side(other)}"
         why = ratio_reasons(
             self.best.rows[0], other.rows[0], figure, self.style.name, self.style.plain
         )

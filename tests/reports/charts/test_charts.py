@@ -694,13 +694,14 @@ def test_the_slowest_rank_is_named():
 def test_lost_time_is_said_with_what_was_not_lost():
     (row, *_) = three().rows
     figure = charts.time_lost(row)
-    assert "is the usual time of all steps" in figure.notes[0]
+    assert "is all steps at their usual speed" in figure.notes[0]
     shares = [each["share"] for each in figure.datasets["causes"]]
     assert shares == sorted(shares, reverse=True)
     assert sum(shares) < 1
     alone = charts.time_lost(row | {"time_lost": row["time_lost"][:1]})
     assert (
-        alone.description == "Wall time lost to 1 cause; the rest is the usual time of all steps."
+        alone.description
+        == "Wall time lost to 1 cause; the rest is all steps at their usual speed."
     )
 
 

@@ -81,11 +81,11 @@ def test_the_phase_that_changed_is_named_with_those_that_did_not() -> None:
         level(51, 99, 130.0, phases=after, seconds_per_step=0.77, change=-0.35),
     ]
     assert diagnosis(row(levels=levels))[1].endswith(
-        " Time in data was 270 ms a step in steps 51 to 99, up from 1 ms in steps 1 to 50. "
+        " Data rose from 1 ms a step (steps 1 to 50) to 270 ms (steps 51 to 99). "
         "Unchanged: forward, backward and rest."
     )
     levels[1]["phases"] = phases(data=0.001, forward=0.1, backward=0.301, rest=0.37)
-    assert "Time in no timed phase was 370 ms a step in steps 51 to 99" in str(
+    assert "The rest of a step, outside all timed phases, rose from " in str(
         diagnosis(row(levels=levels))
     )
 
@@ -98,7 +98,7 @@ def test_the_cause_is_of_the_speed_that_cost_most() -> None:
         level(61, 200, 170.0, phases=phases(data=0.1, forward=0.5), seconds_per_step=0.6),
     ]
     assert diagnosis(row(levels=levels))[1].endswith(
-        " Time in forward was 500 ms a step in steps 61 to 200, up from 400 ms in steps 1 to 50. "
+        " Forward rose from 400 ms a step (steps 1 to 50) to 500 ms (steps 61 to 200). "
         "Unchanged: data."
     )
 
@@ -156,7 +156,7 @@ def test_the_largest_losses_are_named_and_small_ones_are_not() -> None:
         for cause, seconds in (("evaluation", 149.0), ("start-up", 90.0), ("checkpoint", 19.0))
     ]
     assert diagnosis(row(time_lost=lost))[1:] == [
-        "Wall time lost: evaluation 14.9 % (2.5 min), start-up 9.0 % (1.5 min).",
+        "Wall time lost: evaluation 14.9 % (2.5 min); start-up 9.0 % (1.5 min).",
         "Next: Evaluate faster, less often, or on fewer samples: evaluation took 14.9 % of the "
         "wall time.",
     ]

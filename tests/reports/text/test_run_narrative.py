@@ -89,7 +89,7 @@ def test_time_rows_are_all_of_the_wall_time() -> None:
     ]
     found = time_rows(row(wall_s=200.0, time_lost=lost))
     assert [(r["cause"], r["windows"], r["time"], r["share"]) for r in found] == [
-        ("usual time of all steps", "", "2.7 min", "80.0 %"),
+        ("all steps at their usual speed", "", "2.7 min", "80.0 %"),
         ("start-up", "1", "30 s", "15.0 %"),
         ("evaluation", "2", "10 s", "5.0 %"),
     ]
