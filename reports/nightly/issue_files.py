@@ -13,7 +13,6 @@ from typing import Any, Final
 
 import polars as pl
 
-from fairmfu.ingest.core.errors import one_line
 from fairmfu.metrics.compare.comparability import COLUMN_LABELS, format_value
 from fairmfu.metrics.core.run_table import value_of
 
@@ -151,7 +150,7 @@ def _evidence(finding: Finding) -> str:
 
 def _block(lines: Iterable[str]) -> str:
     """Return lines as they are, indented: no text of a log ends such a block."""
-    return "\n".join(f"    {printable(one_line(line))}" for line in lines)
+    return "\n".join(f"    {printable(line)}" for line in lines)
 
 
 def issue_commands(finding: Finding, night: Night) -> list[str]:
