@@ -104,7 +104,7 @@ FILE_FIELDS: Final = ("path", "source", "folder", "store", "out", "other")
 
 
 def one_line(name: object) -> str:
-    """Return a name without ends of lines, behind which a line of its own choice would begin."""
+    """Return a name on one line, so that no part of it begins a line."""
     return re.sub(r"[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]", "\N{REPLACEMENT CHARACTER}", str(name))
 
 

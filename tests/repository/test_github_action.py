@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 import yaml
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
@@ -470,6 +470,7 @@ def test_a_name_is_no_command_no_markup_and_no_marker(runner: Runner) -> None:
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
     deadline=None,
 )
+@example(text="Error: a\n::error::x\rError: ```", code=4)
 @given(text=OTHERS, code=st.sampled_from([0, 4]))
 def test_no_output_is_a_command(command: str, text: str, code: int, runner: Runner) -> None:
     program(runner.folder / "bin" / "fairmfu", SAYS.replace('"$CODE"', str(code)))

@@ -106,7 +106,7 @@ def sabotages() -> list[Sabotage]:
 
 
 def outcome(copy: ProjectCopy, sabotage: Sabotage) -> str:
-    """Return `caught`, or why it is not: a time limit and a file that breaks off count as that."""
+    """Return `caught`, or the reason why the sabotage is not caught."""
     source = (copy.folder / sabotage.path).read_text(encoding="utf-8")
     if (changed := sabotage.planted(source)) is None:
         return "does not apply"
@@ -154,7 +154,9 @@ def report(found: dict[Sabotage, str], todo: Sequence[Sabotage]) -> int:
         print(f"{result:<15}{sabotage.path:48}  {sabotage.test.removeprefix('tests/')}")
     caught = sum(result == CAUGHT for result in found.values())
     kept = len({promise_of(one).name for one in todo if found.get(one) == CAUGHT})
-    print(f"\n{caught} of {len(todo)} sabotages of {kept} promises are caught")
+    print(
+        f"\n{caught} of {len(todo)} sabotages are caught, of {kept} of {len(promises())} promises"
+    )
     return int(caught < len(todo))
 
 

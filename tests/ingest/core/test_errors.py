@@ -7,7 +7,7 @@ import os
 import re
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from fairmfu.ingest.core.errors import explain_read_error, explain_write_error
@@ -53,6 +53,7 @@ def test_a_failed_read_is_told_in_the_words_of_the_error(error: OSError, told: s
     assert ("right to read" in found) == ("right to read" in told)
 
 
+@example("\n")
 @given(st.text())
 def test_a_name_of_a_file_begins_no_line_of_a_message(name: str) -> None:
     fields = dict.fromkeys(re.findall(r"\w+(?=[!:}])", UNREADABLE_FILE.text), "a")
