@@ -15,7 +15,7 @@ ifndef IS_INSTALLED
 endif
 
 .PHONY: demo check test lint types tests test-ray some-ray seconds golden corpus coverage changes audit evidence thorough verify \
-	metamorphic slowdowns watches effects year kills browser screenshots clean gate fuzz fuzz-facts mutants prose bench bench-ingest bench-start \
+	metamorphic slowdowns watches effects year kills browser screenshots clean gate fuzz fuzz-facts mutants sabotage prose bench bench-ingest bench-start \
 	bench-chart \
 	bench-summary bench-scalars bench-nightly bench-engines bench-report reference
 
@@ -150,6 +150,10 @@ fuzz-facts: $(VENV)/tested
 # Hours; what is known is kept in .mutants/. MINUTES=60 stops earlier, ROOMS=metrics/core takes a part.
 mutants: $(VENV)/mutated
 	$(BIN)/python -m tests.tools.mutants --minutes $${MINUTES:-600} --rooms "$(ROOMS)"
+
+# Each promise of docs/reliability.md broken once, in a copy: its test has to fail. Ten minutes.
+sabotage: $(VENV)/tested
+	$(BIN)/python -m tests.tools.sabotage
 
 # What everything costs beside what else would do it, one table for each of these: long, 6 GB on the
 # disk. With QUICK=1 small and in a few minutes: before a commit. benchmarks/README.md

@@ -716,8 +716,11 @@ def _read_before(store: Store, tried: FormatChoice) -> list[Path]:
 
 
 def _echo_outcome(outcome: Outcome, *, verbose: bool = False) -> None:
+    from fairmfu.ingest.core.errors import one_line
+
     if outcome.status == "unchanged":  # nearly all, where thousands are known
         return
+    path = one_line(outcome.path)
     if outcome.status == "failed":
         _say(f"Error: {outcome.message}")
     elif outcome.status == "unlisted" or (outcome.status == "read" and outcome.message):
@@ -726,22 +729,25 @@ def _echo_outcome(outcome: Outcome, *, verbose: bool = False) -> None:
         unread = f", {outcome.unread_lines:,} unread" if outcome.unread_lines else ""
         steps, others = _lines(outcome.step_lines, "step"), _lines(outcome.other_lines, "other")
         names = _names(outcome.names)
-        _say(f"{outcome.path}: {outcome.log_format}, {steps}{unread}, {others}{names}")
+        _say(f"{path}: {outcome.log_format}, {steps}{unread}, {others}{names}")
         if verbose:
             _say(f"  {outcome.cost}")
     elif outcome.status == "passed":
         if outcome.message:
             _say(outcome.skipped_message)
     elif outcome.status == "known":
-        _say(f"{outcome.path}: {outcome.message}")
+        _say(f"{path}: {outcome.message}")
 
 
 def _names(names: Sequence[str]) -> str:
     """Return the names of a file's runs, the first ones of many."""
     if not names:
         return ""
+    from fairmfu.ingest.core.errors import one_line
+
     shown = names if len(names) <= MAX_NAMES else (*names[:2], f"{len(names) - 2:,} more")
-    return f"; stored as {'run' if len(names) == 1 else 'runs'} {', '.join(shown)}"
+    told = ", ".join(map(one_line, shown))
+    return f"; stored as {'run' if len(names) == 1 else 'runs'} {told}"
 
 
 MAX_NAMES: Final = 3

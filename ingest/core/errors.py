@@ -19,6 +19,7 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
+import re
 import traceback
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -98,6 +99,15 @@ ErrorT_co = TypeVar("ErrorT_co", bound=Exception, covariant=True)
 MadeErrorT = TypeVar("MadeErrorT", bound=Exception)
 
 
+FILE_FIELDS: Final = ("path", "source", "folder", "store", "out", "other")
+"""Fields of messages that hold names of files, which others may have chosen."""
+
+
+def one_line(name: object) -> str:
+    """Return a name on one line, so that no part of it begins a line."""
+    return re.sub(r"[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]", "\N{REPLACEMENT CHARACTER}", str(name))
+
+
 @dataclass(frozen=True, slots=True)
 class NoteKind:
     """Template of a text about a file, a store or a command.
@@ -114,8 +124,12 @@ class NoteKind:
     fix: str = field(default="", kw_only=True)
 
     def words(self, **fields: object) -> str:
-        """Return the text and the remedy with these fields."""
-        text, fix = self.text.format(**fields), self.fix.format(**fields)
+        """Return the text and the remedy with these fields; names of files take one line."""
+        shown = {
+            name: one_line(value) if name in FILE_FIELDS else value
+            for name, value in fields.items()
+        }
+        text, fix = self.text.format(**shown), self.fix.format(**shown)
         return f"{text} Fix: {fix}" if fix else text
 
 

@@ -21,6 +21,7 @@ from ..core.errors import (
     UnreadableSourceError,
     describe_fault,
     explain_read_error,
+    one_line,
 )
 from ..core.faults import FAULTS
 from ..core.messages import READING_FAULT, UNREADABLE_FILE
@@ -140,8 +141,9 @@ class Outcome(NamedTuple):
     @property
     def skipped_message(self) -> str:
         """Message for a file skipped for the first time."""
-        why = self.message.removeprefix(f"{self.path}: ").partition("\n")[0]
-        return f"{self.path}: skipped: {why}"
+        path = one_line(self.path)
+        why = self.message.removeprefix(f"{path}: ").partition("\n")[0]
+        return f"{path}: skipped: {why}"
 
 
 class _Stood(NamedTuple):

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import re
-import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
@@ -17,7 +16,7 @@ import polars as pl
 from fairmfu.metrics.compare.comparability import COLUMN_LABELS, format_value
 from fairmfu.metrics.core.run_table import value_of
 
-from ..text.commands import store_option
+from ..text.commands import shell_word, store_option
 from ..text.markdown import MARKDOWN_STYLE, file_words
 from ..text.tabular import printable, render_frame
 from .findings import (
@@ -158,7 +157,7 @@ def issue_commands(finding: Finding, night: Night) -> list[str]:
     """Return commands that show the finding again."""
     store = store_option(night.store)
     if finding.kind is UNREAD:
-        return [f"fairmfu ingest {shlex.quote(str(finding.job['label']))}{store}"]
+        return [f"fairmfu ingest {shell_word(str(finding.job['label']))}{store}"]
     compare = compare_command(finding.change, night) if finding.change is not None else None
     traceback = "FAIRMFU_TRACEBACK=1 " if finding.kind is NOT_ANALYSED else ""
     run_id = finding.run_id if finding.run_id and _SAFE_ID.fullmatch(finding.run_id) else None

@@ -14,9 +14,22 @@ _OF_A_STORE: Final = re.compile(
 """A command that reads or writes a store, and names none."""
 
 
+def shell_word(text: str) -> str:
+    """Return a text as one word and one line of a command, for bash."""
+    if text.isprintable():
+        return shlex.quote(text)
+    quoted = text.replace("\\", "\\\\").replace("'", "\\'")
+    return f"$'{''.join(map(_escaped, quoted))}'"
+
+
+def _escaped(char: str) -> str:
+    written = char.encode("utf-8", "surrogatepass")
+    return char if char.isprintable() else "".join(f"\\x{byte:02x}" for byte in written)
+
+
 def store_option(store: str | None) -> str:
     """Return the option that names a store; empty for the usual store."""
-    return "" if store is None else f" --store {shlex.quote(store)}"
+    return "" if store is None else f" --store {shell_word(store)}"
 
 
 def with_store(text: str, store: str | None) -> str:

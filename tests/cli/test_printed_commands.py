@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import re
 import shlex
+import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -14,7 +16,7 @@ from hypothesis import strategies as st
 
 from fairmfu.cli import main
 from fairmfu.reports.nightly import nightly as module
-from fairmfu.reports.text.commands import with_store
+from fairmfu.reports.text.commands import shell_word, with_store
 from tests.support.folders import ROOT
 from tests.support.nights import Change, Plan, write_night
 
@@ -128,6 +130,18 @@ def test_accelerators_of_the_configuration_are_known_to_every_command(folder: Pa
     assert found.exit_code == 0, found.output
     (row,) = json.loads(found.stdout)
     assert row["peak_flops"] == pytest.approx(4.0e14)
+
+
+@given(st.lists(st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]))))
+def test_a_word_of_a_command_is_one_line_and_reads_as_it_was(names: list[str]) -> None:
+    bash = shutil.which("bash")
+    if bash is None:
+        pytest.skip("no bash here")
+    words = [shell_word(name) for name in names]
+    assert all(word.isprintable() for word in words)
+    script = f"printf '%s\\0' {' '.join(words)}" if words else ":"
+    done = subprocess.run([bash, "-c", script], capture_output=True, check=True)  # noqa: S603
+    assert done.stdout.decode() == "".join(f"{name}\0" for name in names)
 
 
 @given(

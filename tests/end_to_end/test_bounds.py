@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import gzip
+import os
 import resource
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -11,7 +14,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from click.testing import CliRunner
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from fairmfu.cli import main
@@ -50,6 +53,7 @@ def test_a_costly_facts_file_is_refused_at_once(tmp_path: Path, kind: str) -> No
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - peak < 500_000  # kB
 
 
+@example(["a"] * 33)
 @given(st.lists(st.from_regex("[a-z0-9_-]{1,5}", fullmatch=True), min_size=1, max_size=50))
 def test_keys_of_usual_depth_are_read(names: list[str]) -> None:
     text = f"{'.'.join(names)} = 1"
@@ -95,6 +99,36 @@ def test_a_log_that_packs_well_is_read(
     path.write_bytes(gzip.compress(titan(2_000).encode()))
     (outcome,) = ingest_run.ingest_paths([path], store)
     assert outcome.status == "read"
+
+
+STEP = (
+    "[rank0]:[titan] 2026-06-01 09:{:02}:{:02},000 - root - INFO - step: {:7}  loss: 11.{:05}  "
+    "grad_norm:  1.2000  memory: 44.21GiB(55.88%)  tps: 6,400  tflops: 370.65  mfu: 37.48%\n"
+)
+
+
+def peak_of_ingest(folder: Path, steps: int) -> tuple[int, int]:
+    """The size of a log of so many steps, and the peak of memory of its ingest [bytes]."""
+    log = folder / f"{steps}.log"
+    with log.open("w") as stream:
+        stream.writelines(
+            STEP.format(n // 60 % 60, n % 60, n + 1, n % 99_991) for n in range(steps)
+        )
+    command = ["ingest", str(log), "--store", f"{folder}/{steps}", "--processes", "1"]
+    program = "from fairmfu.cli import main; main()"
+    started = subprocess.Popen(  # noqa: S603 - our own command
+        [sys.executable, "-c", program, *command], stderr=subprocess.DEVNULL
+    )
+    _, status, used = os.wait4(started.pid, 0)
+    started.returncode = os.waitstatus_to_exitcode(status)
+    assert started.returncode == 0
+    return log.stat().st_size, used.ru_maxrss * 1024
+
+
+def test_memory_does_not_grow_with_the_size_of_a_log(tmp_path: Path) -> None:
+    """Of a log of 69 MB it is 20 MB more than of one of 9 MB; read at once it were 300 MB more."""
+    (small, least), (large, most) = (peak_of_ingest(tmp_path, n) for n in (50_000, 400_000))
+    assert most - least < large - small
 
 
 ENDLESS = "select count(*) from range(10000000) a, range(10000000) b"

@@ -152,6 +152,18 @@ def test_a_view_brings_no_file_into_the_store(attacked: Path) -> None:
     assert_same(Store(attacked), before)
 
 
+@pytest.mark.parametrize("schema", ["held", "main"])
+def test_a_macro_in_place_of_a_function_is_refused(attacked: Path, schema: str) -> None:
+    """A reader would count by it; the next write makes the catalogue anew."""
+    before = tables(Store(attacked))
+    with hostile_stores.opened(attacked) as con:
+        con.execute(f"create macro {schema}.max(x) as 0")
+    with pytest.raises(StoreError, match="macro", check=of_kind("untrusted-catalogue")):
+        Store(attacked).tables()
+    Store(attacked).compact()
+    assert_same(Store(attacked), before)
+
+
 def test_a_changed_part_is_not_merged(attacked: Path) -> None:
     part = hostile_stores.parts_of(attacked, "steps")[1]
     rows = pl.read_parquet(part).with_columns(loss=pl.lit(0.5))

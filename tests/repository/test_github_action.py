@@ -14,6 +14,9 @@ from typing import Any
 
 import pytest
 import yaml
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+from markdown_it import MarkdownIt
 
 from tests.support.folders import ROOT
 
@@ -35,11 +38,17 @@ comments = json.loads(kept.read_text()) if kept.exists() else {{}}
 words = sys.argv[1:]
 assert words.pop(0) == "api"
 assert os.environ["GH_TOKEN"] and os.environ["GH_HOST"] == "github.com"
+me = os.environ.get("GH_LOGIN", "github-actions[bot]")
+if words[0] == "graphql":
+    assert words[1:] == ["-f", "query={{viewer{{login}}}}", "--jq", ".data.viewer.login"]
+    sys.exit("HTTP 403") if os.environ.get("NO_VIEWER") else print(me)
+    sys.exit()
 if words[0] == "--paginate":
     assert words[1] == "repos/o/r/issues/7/comments"
-    assert words[2:] == ["--jq", ".[] | select(.body | startswith(env.MARKER)) | .id"]
-    for number, body in comments.items():
-        if body.startswith(os.environ["MARKER"]):
+    ours = ".user.login == env.AUTHOR and (.body | startswith(env.MARKER))"
+    assert words[2:] == ["--jq", f".[] | select({{ours}}) | .id"]
+    for number, (login, body) in comments.items():
+        if login == os.environ["AUTHOR"] and body.startswith(os.environ["MARKER"]):
             print(number)
     sys.exit()
 method, where = words[1], words[2]
@@ -47,11 +56,11 @@ assert words[0] == "--method" and words[3] == "-F" and words[5:] == ["--jq", ".h
 body = Path(words[4].removeprefix("body=@")).read_text()
 if method == "PATCH":
     number = where.removeprefix("repos/o/r/issues/comments/")
-    assert number in comments
+    assert comments[number][0] == me
 else:
     assert (method, where) == ("POST", "repos/o/r/issues/7/comments")
     number = str(len(comments) + 1)
-comments[number] = body
+comments[number] = [me, body]
 kept.write_text(json.dumps(comments))
 print(f"https://github.com/o/r/pull/7#issuecomment-{{number}}")
 """
@@ -107,10 +116,9 @@ class Runner:
             cwd=self.folder,
             env=self._environment(output) | mine,
             capture_output=True,
-            text=True,
             check=False,
         )
-        self.said[name] = done.stdout + done.stderr
+        self.said[name] = (done.stdout + b"\n" * bool(done.stderr) + done.stderr).decode()
         rows = (line.partition("=") for line in output.read_text().splitlines())
         self.outputs[step.get("id", name)] = {key: value for key, _, value in rows}
         return done.returncode
@@ -134,7 +142,8 @@ class Runner:
     @property
     def comments(self) -> dict[str, str]:
         kept = self.folder / "comments.json"
-        return dict(json.loads(kept.read_text())) if kept.exists() else {}
+        read = json.loads(kept.read_text()) if kept.exists() else {}
+        return {number: body for number, (_, body) in read.items()}
 
 
 def program(path: Path, text: str) -> None:
@@ -189,7 +198,20 @@ def test_what_it_refers_to_is_there() -> None:
 def test_the_example_gives_inputs_that_there_are() -> None:
     (step,) = (s for s in EXAMPLE["jobs"]["speed"]["steps"] if "fairmfu@" in s.get("uses", ""))
     assert set(step["with"]) <= set(ACTION["inputs"])
-    assert EXAMPLE["permissions"]["pull-requests"] == "write"
+
+
+def test_the_examples_and_the_page_have_the_least_permissions() -> None:
+    nightly = yaml.safe_load((ROOT / "docs/examples/github-nightly.yml").read_text("utf-8"))
+    page = (ROOT / "docs" / "nightly.md").read_text(encoding="utf-8")
+    stated = re.findall(r"^\| `([\w-]+): (\w+)` \|", page, re.MULTILINE)
+    assert dict(stated) == {"contents": "read", "pull-requests": "write"}
+    for workflow in (EXAMPLE, nightly):
+        assert workflow["permissions"] == dict(stated)
+        assert "pull_request_target" not in workflow[True]  # `on` is true to YAML 1.1
+        assert not any("permissions" in job for job in workflow["jobs"].values())
+    (checkout,) = (s for s in EXAMPLE["jobs"]["speed"]["steps"] if "checkout" in s.get("uses", ""))
+    assert checkout["with"] == {"persist-credentials": False}
+    assert "pull-requests: write, and no other" in ACTION["inputs"]["token"]["description"]
 
 
 def test_the_page_names_every_input_and_output() -> None:
@@ -276,7 +298,7 @@ def test_a_log_that_cannot_be_read_beside_one_that_can_is_a_warning(runner: Runn
     assert runner.run(command="compare", logs=f"{TITAN}\nno-such.log") == 0, runner.said
     assert "::warning::Some logs could not be read" in runner.said["Verdict"]
     assert set(runner.comments) == {"1"}
-    assert "Not read, and not compared:\n\n```\nno-such.log: no such file" in runner.comments["1"]
+    assert "Not read, and not compared:\n\n    no-such.log: no such file" in runner.comments["1"]
 
 
 @pytest.mark.parametrize(
@@ -380,3 +402,121 @@ def test_it_installs_into_an_environment_of_its_own(
 def test_a_command_that_is_none_is_told(runner: Runner) -> None:
     assert runner.run(command="report") == 2
     assert "::error::" in runner.said["Run"]
+
+
+# -- what others chose -------------------------------------------------------------------------
+
+FORGED = """::error::a
+::error::b <!-- fairmfu: fairmfu -->`|@team ##[error]c
+```
+Error: ```
+Error: <!-- fairmfu: fairmfu -->
+::set-output name=x::y
+\r::warning::d
+2 read, # x"""
+"""A name that tries to be a command, a mention, a marker, a cell and the end of a fence."""
+OTHERS = st.text() | st.lists(
+    st.sampled_from(
+        ["::error::x", "##[error]x", "Error: ", "```", "<!-- x -->", "\n", "\r", " ", "a"]
+    )
+).map("".join)
+SAYS = """#!/bin/sh
+case "$1" in
+  compare) cat said; cat said >&2 ;;
+  *) cat said; cat said >&2; mkdir -p fairmfu-report; : > fairmfu-report/summary.md; exit "$CODE" ;;
+esac
+"""
+
+
+def commands(text: str) -> list[str]:
+    """The lines of a step's output that GitHub obeys: it splits at a carriage return, too."""
+    lines = re.split(r"[\r\n]", text)
+    return [line for line in lines if line.strip().startswith("::") or "##[" in line]
+
+
+def is_quoted(summary: str) -> bool:
+    """True if the list of unread logs is one block of code that nothing ends."""
+    listed = summary.partition("Not read, and not compared:\n\n")[2]
+    tokens = MarkdownIt("commonmark").parse(f"x\n\n{listed}")
+    return [token.type for token in tokens[3:]] in ([], ["code_block"])
+
+
+def test_a_name_is_no_command_no_markup_and_no_marker(runner: Runner) -> None:
+    logs = runner.folder / "logs"
+    logs.mkdir()
+    shutil.copy(TITAN, logs / f"{FORGED.replace('/', '')}.log")
+    (runner.folder / f"{FORGED} no log").write_text("hello")
+    shutil.copy(XTUNER, logs / "b.log")
+    inputs = {"command": "compare", "logs": f"{logs}\n{runner.folder}/*no log"}
+    assert runner.run(**inputs) == 0, runner.said
+    assert commands(runner.said["Run"]) == []
+    assert ": :error: :b" in runner.said["Run"]
+    assert len(commands(runner.said["Verdict"])) == 1
+    body = runner.comments["1"]
+    assert body.count("<!--") == body.partition("Not read")[2].count("<!--") + 1
+    assert "unknown format" in body
+    assert is_quoted(body)
+    assert set(runner.outputs["run"]) == {"exit-code", "summary"}
+    html = MarkdownIt("commonmark").enable("table").render(body.partition("\n")[2])
+    assert set(re.findall(r"<(\w+)", html)) <= {
+        *("h3", "p", "strong", "table", "thead", "tbody", "tr", "th", "td", "ul", "li"),
+        *("pre", "code"),
+    }
+
+
+@pytest.mark.parametrize("command", ["compare", "nightly"])
+@settings(
+    max_examples=20,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+    deadline=None,
+)
+@example(text="Error: a\n::error::x\rError: ```", code=4)
+@given(text=OTHERS, code=st.sampled_from([0, 4]))
+def test_no_output_is_a_command(command: str, text: str, code: int, runner: Runner) -> None:
+    program(runner.folder / "bin" / "fairmfu", SAYS.replace('"$CODE"', str(code)))
+    (runner.folder / "said").write_text(text, "utf-8", "replace", newline="")
+    assert runner.run(command=command, logs="x", comment="false") == 0, runner.said
+    assert commands(runner.said["Run"]) == []
+    summary = (runner.folder / "fairmfu-report" / "summary.md").read_bytes().decode()
+    if command == "compare":
+        assert is_quoted(summary.removeprefix(text))
+
+
+def test_the_nightly_workflow_takes_no_name_for_a_command(runner: Runner) -> None:
+    workflow = yaml.safe_load((ROOT / "docs/examples/github-nightly.yml").read_text("utf-8"))
+    step = next(s for s in workflow["jobs"]["nightly"]["steps"] if s["name"] == "Nightly")
+    assert step["shell"] == "bash"
+    program(runner.folder / "bin" / "fairmfu", SAYS.replace('"$CODE"', "3"))
+    (runner.folder / "said").write_text(FORGED, newline="")
+    assert runner._step("Nightly", step, {}) == 3
+    assert commands(runner.said["Nightly"]) == []
+
+
+@pytest.mark.parametrize("viewer", ["", "1"])
+def test_a_marker_of_others_is_not_ours(
+    viewer: str, runner: Runner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nightly(runner, 0)
+    forged = {"1": ["mallory", "<!-- fairmfu: fairmfu -->\nmine"], "2": ["github-actions", "<!--"]}
+    (runner.folder / "comments.json").write_text(json.dumps(forged))
+    monkeypatch.setenv("NO_VIEWER", viewer)
+    for _ in range(2):
+        assert runner.run(out="reports") == 0, runner.said
+    assert list(runner.comments) == ["1", "2", "3"]
+    assert runner.comments["1"].endswith("mine")
+    monkeypatch.setenv("NO_VIEWER", "")
+    monkeypatch.setenv("GH_LOGIN", "our-app[bot]")
+    for _ in range(2):
+        assert runner.run(out="reports") == 0, runner.said
+    assert list(runner.comments) == ["1", "2", "3", "4"]
+
+
+@pytest.mark.parametrize(
+    "inputs", [{"comment_key": "x --> y"}, {"comment_key": "a\nb"}, {"out": "a\nexit-code=0"}]
+)
+def test_an_input_that_would_end_its_line_or_comment_is_an_error(
+    inputs: dict[str, str], runner: Runner
+) -> None:
+    nightly(runner, 0)
+    assert runner.run(**inputs) == 2
+    assert len(commands(runner.said["Run"])) == 1

@@ -15,6 +15,7 @@ import xml.etree.ElementTree as ET
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 import pytest
 import yaml
@@ -111,12 +112,17 @@ def programs(told: Told, tmp_path: Path) -> Path:
     return folder
 
 
-def run(command: str, programs: Path, **more: str) -> tuple[int, str]:
+SH: Final = ("/bin/sh", "-c")
+BASH: Final = ("/bin/bash", "-eo", "pipefail", "-c")
+"""Shells of a recipe, and of a step with `shell: bash`."""
+
+
+def run(command: str, programs: Path, shell: tuple[str, ...] = SH, **more: str) -> tuple[int, str]:
     """Exit code and output of a command of a recipe."""
     here = {name: value for name, value in os.environ.items() if not name.startswith("FAIRMFU")}
     path = f"{programs}{os.pathsep}{here['PATH']}"
     done = subprocess.run(  # noqa: S603 - constants
-        ["/bin/sh", "-c", command],
+        [*shell, command],
         env=here | {"PATH": path} | more,
         capture_output=True,
         text=True,
@@ -196,7 +202,7 @@ def test_the_workflow_fails_comments_and_shows(told: Told, programs: Path) -> No
     out.mkdir()
     program(programs / "gh", f'#!/bin/sh\necho "$*" > "{programs}/called"\n')
     names = {"OUT": str(out), "GITHUB_OUTPUT": str(output), "GITHUB_STEP_SUMMARY": str(shown)}
-    code, _ = run(steps["Nightly"], programs, **names)
+    code, _ = run(steps["Nightly"], programs, BASH, **names)
     assert code == told.code
     assert output.read_text() == f"code={code}\n"
     for name in ("Summary", "Comment"):

@@ -17,14 +17,12 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import shutil
-import subprocess
 import sys
 import threading
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing
 from dataclasses import asdict, dataclass
 from difflib import unified_diff
 from hashlib import sha256
@@ -39,9 +37,9 @@ from cosmic_ray.operators.operator import Operator
 from cosmic_ray.plugins import get_operator
 
 from tests.support.folders import ROOT
-from tests.support.source_tree import module_name
-from tests.tools.affected import DEFAULT_S, affected, dependents, seconds
-from tests.tools.fork_runner import TIME_LIMIT, ForkRunner
+from tests.tools.affected import DEFAULT_S, affected, seconds
+from tests.tools.fork_runner import TIME_LIMIT
+from tests.tools.project_copy import ProjectCopy
 
 KEPT: Final = ROOT / ".mutants"
 RESULTS: Final = KEPT / "results.jsonl"
@@ -186,23 +184,11 @@ def tests_of(path: str, budget_s: float) -> list[str]:
     return chosen
 
 
-def copy_project(to: Path) -> None:
-    """Copy what git knows of the project, and what it does not ignore."""
-    shutil.rmtree(to, ignore_errors=True)
-    command = ["git", "ls-files", "-co", "--exclude-standard"]
-    for name in subprocess.check_output(command, cwd=ROOT, text=True).splitlines():  # noqa: S603
-        (to / name).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy2(ROOT / name, to / name, follow_symlinks=False)
-    subprocess.run(["git", "init", "--quiet"], cwd=to, check=True)  # noqa: S607
-
-
-class Copy:
-    """A copy of the project, and the process that runs its tests."""
+class Copy(ProjectCopy):
+    """A copy of the project in which mutants are planted."""
 
     def __init__(self, folder: Path) -> None:
-        copy_project(folder)
-        self.folder = folder
-        self.runner = ForkRunner(folder)
+        super().__init__(folder)
         self.passing = set[tuple[str, str]]()
         """Modules and test files of which a test that noticed a fault passes without it."""
 
@@ -213,8 +199,8 @@ class Copy:
         if (mutated := mutant.planted(source)) is None or mutated == source:
             return {**row, "outcome": "no Python", "test": "", "s": 0.0, "change": ""}
         tests = tests_of(mutant.path, budget_s)
-        with self._planted(mutant.path, mutated):
-            passed, test = self._tested(tests, mutant.path)
+        with self.planted(mutant.path, mutated):
+            passed, test = self.tested(tests, mutant.path)
         if not passed and test != TIME_LIMIT:
             self._check_passes(test or tests[0], mutant.path)
         return {
@@ -225,34 +211,14 @@ class Copy:
             "change": _changed_lines(source, mutated),
         }
 
-    @contextmanager
-    def _planted(self, name: str, mutated: str) -> Iterator[None]:
-        """Change a module, and make it so old that its bytecode is not taken for it."""
-        path = self.folder / name
-        source, times = path.read_bytes(), path.stat()
-        try:
-            path.write_text(mutated, encoding="utf-8")
-            os.utime(path, (0, 0))
-            yield
-        finally:
-            path.write_bytes(source)
-            os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
-
     def _check_passes(self, test: str, path: str) -> None:
         """End all where a test fails without a fault, too; one test of each file is tried."""
         pair = (path, test.partition("::")[0])
         if pair not in self.passing:
-            passed, why = self._tested([test], path)
+            passed, why = self.tested([test], path)
             if not passed:
                 raise RuntimeError(f"{test} fails without a fault in {path}: {why}")
             self.passing.add(pair)
-
-    def _tested(self, tests: Sequence[str], path: str) -> tuple[bool, str]:
-        """Run tests with a module as it is on the disk; return the first that fails."""
-        cost = seconds()
-        taken_s = sum(cost.get(Path(test.partition("::")[0]), DEFAULT_S) for test in tests)
-        reload = sorted(dependents(module_name(Path(path))))
-        return self.runner.ask(tests, reload, 5 * taken_s + 60)
 
 
 def _changed_lines(source: str, mutated: str) -> str:

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from fairmfu.ingest.core.errors import explain_read_error, explain_write_error
+from fairmfu.ingest.core.messages import UNREADABLE_FILE
 
 FULL = "the disk is full"
 NO_ROOM = os.strerror(errno.ENOSPC)
@@ -47,3 +51,11 @@ def test_a_failed_read_is_told_in_the_words_of_the_error(error: OSError, told: s
     found = explain_read_error(error)
     assert found.startswith(told)
     assert ("right to read" in found) == ("right to read" in told)
+
+
+@example("\n")
+@given(st.text())
+def test_a_name_of_a_file_begins_no_line_of_a_message(name: str) -> None:
+    fields = dict.fromkeys(re.findall(r"\w+(?=[!:}])", UNREADABLE_FILE.text), "a")
+    words = UNREADABLE_FILE.words(**(fields | {"path": f"a{name}b"}))
+    assert len(words.splitlines()) == len(UNREADABLE_FILE.words(**fields).splitlines())

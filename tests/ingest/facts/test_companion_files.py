@@ -16,10 +16,12 @@ from fairmfu.ingest.extract.log_tables import read_log_tables
 from fairmfu.ingest.facts.companion_files import (
     MAX_NAMED_FILES,
     MAX_YAML_BYTES,
+    companion_problem,
     facts_from_companions,
     shared_fact_files,
     without_other_runs,
 )
+from fairmfu.ingest.facts.facts import MAX_COMPANION_BYTES
 from fairmfu.ingest.formats.job_scripts import JOB_SCRIPTS
 from fairmfu.ingest.formats.launch_commands import options_of, world_size
 
@@ -285,6 +287,20 @@ def test_another_programs_files_do_not_matter(logs: Path) -> None:
 def test_a_yaml_that_costs_much_is_not_read(content: str, logs: Path) -> None:
     (logs / "one.yaml").write_text(content)
     assert stated(logs / "run.log") == {}
+
+
+def test_a_json_file_of_more_than_4_mb_is_not_read_and_said(logs: Path) -> None:
+    """Of one byte less it is read."""
+    (logs / "args.json").write_text(json.dumps(SWIFT).ljust(MAX_COMPANION_BYTES))
+    assert stated(logs / "run.log")["seq_len"] == "1024"
+    (logs / "args.json").write_text(json.dumps(SWIFT).ljust(MAX_COMPANION_BYTES + 1))
+    assert stated(logs / "run.log") == {}
+    (logs / "config.json").write_text(
+        json.dumps({"model_type": "llama"}).ljust(MAX_COMPANION_BYTES)
+    )
+    assert companion_problem(logs / "config.json") is None
+    (logs / "config.json").write_text(" " * (MAX_COMPANION_BYTES + 1))
+    assert companion_problem(logs / "config.json") == "larger than 4,194,304 bytes"
 
 
 def test_a_file_that_contradicts_the_log_is_another_runs(

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from fairmfu.ingest.extract.log_tables import read_log_tables
-from fairmfu.ingest.formats.hugging_face.model_cache import facts_from_model_cache
+from fairmfu.ingest.formats.hugging_face.model_cache import MAX_CONFIG_BYTES, facts_from_model_cache
 
 CONFIG = {"model_type": "llama", "hidden_size": 64}
 
@@ -66,6 +66,14 @@ def test_a_folder_or_a_described_model_takes_none(facts: list[dict[str, Any]], h
 def test_a_damaged_cache_gives_nothing(content: str, hub: Path) -> None:
     put(hub, "ACME/broken", "abc1", content)
     assert facts_from_model_cache([fact("model", "ACME/broken")]) == []
+
+
+def test_a_config_of_more_than_4_mb_gives_nothing(hub: Path) -> None:
+    """Of one byte less it does."""
+    for name, size in (("whole", MAX_CONFIG_BYTES), ("large", MAX_CONFIG_BYTES + 1)):
+        put(hub, f"ACME/{name}", "abc1", json.dumps(CONFIG).ljust(size))
+    counts = [len(facts_from_model_cache([fact("model", f"ACME/{n}")])) for n in ("whole", "large")]
+    assert counts == [1, 0]
 
 
 def test_of_two_revisions_without_main_neither_counts(hub: Path) -> None:

@@ -10,6 +10,7 @@ import shutil
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import ModuleType
 
 import polars as pl
 import pytest
@@ -654,6 +655,28 @@ def test_a_crash_between_two_parts_is_never_half_a_log(
     assert len(written) == 4
     full.rebuild()
     assert_same(full, before)
+
+
+@pytest.mark.parametrize("of", [parquet_parts, store_module], ids=["part", "catalogue"])
+def test_a_file_has_its_name_only_when_it_is_whole(
+    of: ModuleType,
+    full: Store,
+    log: Path,
+    titan: Callable[..., str],
+    break_off: Callable[..., None],
+) -> None:
+    """A crash before the file is on the disk leaves every name as it was."""
+
+    def named() -> dict[Path, bytes]:
+        files = (path for path in full.path.rglob("*") if path.suffix in (".parquet", ".duckdb"))
+        return {path: path.read_bytes() for path in files}
+
+    before, parts = named(), sum(path.suffix == ".parquet" for path in named())
+    log.write_text(titan(7))
+    break_off(log, of, "sync_to_disk")
+    after = named()
+    assert {path: after[path] for path in before} == before
+    assert len(after) - len(before) == 0 if of is parquet_parts else len(after) > parts + 1
 
 
 def test_a_part_that_is_gone_is_named(full: Store) -> None:

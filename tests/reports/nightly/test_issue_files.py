@@ -12,7 +12,7 @@ from pathlib import Path
 
 import polars as pl
 from click.testing import CliRunner, Result
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
@@ -198,3 +198,14 @@ def test_issues_of_a_redacted_night_hide_names(nightly: Callable[..., Result]) -
     (text,) = [path.name + path.read_text() for path in Path("issues").iterdir()]
     assert "alice" not in text
     assert "RuntimeError: disk of mail-" in text
+
+
+@example("a\n# x")
+@given(st.text() | st.sampled_from(["a\n# x\n```", "a\r\n::error::b", "\n\n<b>", "`|@me"]))
+def test_a_log_with_any_name_stays_in_its_block(name):
+    source = CUT | {"path": name or "x", "message": f"{name}: cut off"}
+    (text,) = issue_files(night_of(job("a", *WELL), sources=[source]), NO_RUNS).values()
+    page = MarkdownIt("commonmark").enable("table").render(text)
+    tags = re.findall(r"<(\w+)", page)
+    assert tags.count("pre") == 2, text
+    assert set(tags) <= {"h1", "h2", "p", "ul", "li", "pre", "code"}

@@ -14,7 +14,7 @@ import jsonschema
 import numpy as np
 import polars as pl
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
@@ -667,6 +667,14 @@ def test_no_text_of_a_log_becomes_markdown(text):
     assert not set("\x00\x1b\u202e") & set(made)
     for live in ("://", "www.i", "@team"):  # links and mentions that need no mark
         assert live not in made
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.text(min_size=1) | st.sampled_from(["a\n```\nb", "\r::error::x", "<!-- x -->", "|\n|"]))
+def test_no_text_leaves_its_line_of_the_summary(text):
+    tags = Page(rendered(markdown(hostile(text)))).tags
+    assert set(tags) <= {"h3", "p", "ul", "li", "strong", "code"}
+    assert tags.count("h3") == 1
 
 
 @given(st.text("\\\\`*_~[]<>|#&;!ab 1.-+=(){}"))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import os
 import re
 import shutil
@@ -10,7 +12,7 @@ import sys
 
 import polars as pl
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from fairmfu.cli import main
@@ -262,3 +264,13 @@ def test_doubts_say_how_to_give_what_is_missing() -> None:
         "RUN NAME=VALUE",
     ]
     assert run_doubts(rows, missing=False)[1:] == ["List missing facts with: fairmfu runs"]
+
+
+@example(["=1+1"])
+@given(st.lists(st.text(min_size=1) | st.sampled_from(["=1+1", "+x", "-2+3", "@a", "\t=1"])))
+def test_no_cell_of_csv_is_a_formula(texts: list[str]) -> None:
+    """A spreadsheet takes a cell for one that begins so, also of several names in a list."""
+    frame = pl.DataFrame({"name": texts, "names": [[text] for text in texts]}, strict=False)
+    rows = list(csv.reader(io.StringIO(render_frame(frame.cast({"name": pl.String}), "csv"))))
+    for row in rows[1:]:
+        assert not {cell[:1] for cell in row} & set("=+-@\t\r")
