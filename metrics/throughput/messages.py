@@ -125,7 +125,7 @@ LATE_START: Final = MessageKind(
 )
 COUNTED_STALLS: Final = MessageKind(
     "counted-stalls",
-    "Slow windows lower TGS by {more:.1%}: {windows}. They are stalls, or work without a log line",
+    "Stalls, or work without a log line, lower TGS by {more:.1%}: {windows}",
     "doubt",
     when="Slow windows without a reason in the log count in TGS.",
     fix=ORIGINAL_LOG_FIX,

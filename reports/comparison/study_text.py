@@ -203,7 +203,7 @@ def _effect_words(change: Change, ratio: SpeedRatio, beside: str = "") -> str:
     label = COLUMN_LABELS.get(change.name, change.name)
     before, after = value_words(change.before), value_words(change.after)
     if change.before is None:
-        silent = f"runs whose log states no {label}"
+        silent = f"runs whose log does not state {label}"
         return f"{label} {after}{beside} {_apart(ratio, f' as {silent}')}"
     if change.after is None:
         return f"{label} not stated{beside} {_apart(ratio, f' as {label} {before}')}"

@@ -94,7 +94,7 @@ def _rate(row: MetricsRow) -> str:
         unit = "micro-step" if row["step_unit"] == "micro_step" else "step"
         told.append(f"{seconds_text(seconds)} a {unit}")
     if row["tgs_end_to_end"] is not None and row["levels"]:
-        told.append(f"{count(row['tgs_end_to_end'])} end to end")
+        told.append(f"{count(row['tgs_end_to_end'])} tokens/s/GPU end to end")
     if told:
         return f"Rate: {', '.join(told)}.{_spikes(row)}"
     reason, lacks = explain_missing_rate(row)
@@ -114,8 +114,8 @@ def _spikes(row: MetricsRow) -> str:
         return ""
     counts_them = abs(tgs - slower) < abs(tgs - faster)
     if counts_them:
-        return f" It contains slow windows of unknown cause; without them it is {count(faster)}."
-    return f" It leaves out slow windows of unknown cause; with them it is {count(slower)}."
+        return f" It contains slow time of unknown cause; without that it is {count(faster)}."
+    return f" It leaves out slow time of unknown cause; with that it is {count(slower)}."
 
 
 def speed_line(row: MetricsRow) -> str:

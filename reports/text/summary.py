@@ -518,8 +518,8 @@ def _spike_lines(row: MetricsRow) -> list[str]:
         return []
     less = percent(1 - slower / faster)
     return [
-        f"       {faster:,.1f} without the slow windows of unknown cause; they lower it by {less}, "
-        f"to {slower:,.1f}"
+        f"       {faster:,.1f} without slow time of unknown cause, which lowers it by {less} to "
+        f"{slower:,.1f}"
     ]
 
 
@@ -626,15 +626,15 @@ def _claims(row: MetricsRow) -> str:
         figure = value_of(row, name)
         if figure is not None:
             total = row["logged_tgs_total"] if name == "logged_tgs" else None
-            text = form(figure)
             if total is not None:
-                text = f"{form(total)} as total tokens / total time, {form(figure)} as a median"
-            told = (
-                f"; ours {form(ours)}{convention}; logged / ours {ratio((total or figure) / ours)}"
-                if ours
-                else ""
-            )
-            lines.append(f"  {name} {text}{told}")
+                beside = f", {ratio(total / ours)} ours ({form(ours)})" if ours else ""
+                told = f"{form(total)} as total tokens / total time{beside}; "
+                told += f"{form(figure)} as a median"
+            else:
+                told = form(figure)
+                if ours:
+                    told += f"; ours {form(ours)}{convention}; logged / ours {ratio(figure / ours)}"
+            lines.append(f"  {name} {told}")
     lines += _samples_claim(row)
     use = "the log prints no step times, so we use tokens / logged rate"
     if row["time_basis"] != "rate":

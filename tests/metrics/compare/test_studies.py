@@ -338,7 +338,7 @@ def test_a_run_without_zero_is_another_setting() -> None:
     assert len(told) == 3
     told = study_sentence(study)
     assert "; ZeRO stage 2 (at gradient accumulation 4) is " in told
-    assert " as fast as runs whose log states no ZeRO stage." in told
+    assert " as fast as runs whose log does not state ZeRO stage." in told
     offloaded = [*runs[:2], {**runs[2], "offload": "none"}]  # a log without ZeRO says nothing of it
     assert study_sentence(studies_of(*offloaded, chosen=True)[0]) == study_sentence(study)
 
