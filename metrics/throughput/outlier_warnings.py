@@ -182,7 +182,7 @@ def _slow_windows(slow: WindowSelection, others: WindowSelection, often: str = "
     share = total(slow.seconds) / (total(slow.seconds) + total(others.seconds))
     return (
         f"{len(slow.indices)} of {whole:,} windows{often} "
-        f"({_times(slow, others)} as slow as the rest, {share:.1%} of the time)"
+        f"({_times(slow, others)} as slow as the rest, {share:.1%} of the measured time)"
     )
 
 

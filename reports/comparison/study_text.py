@@ -219,7 +219,7 @@ def _apart(ratio: SpeedRatio, as_what: str = "") -> str:
         return told
     least = ratio.smallest_difference
     shows = "" if least is None or least >= 1 else f"; {percent(least)} or more would be visible"
-    return f"{told}, within the noise{shows}"
+    return f"{told}, no clear effect, as the interval contains 1{shows}"
 
 
 def _after(change: Change) -> str:

@@ -95,7 +95,7 @@ def test_windows_left_out_are_counted_beside_those_that_stay() -> None:
     """Two of 30 s beside nine of 10 s: 60 s of 150 s; the start is neither."""
     told = unlogged(windows([99, 10, 10, 30, *[10] * 5, 30, 10, 10], unlogged=(3, 9)))
     assert (
-        told == f"{LEFT_OUT}2 of 11 windows (3x as slow as the rest, 40.0% of the time), "
+        told == f"{LEFT_OUT}2 of 11 windows (3x as slow as the rest, 40.0% of the measured time), "
         f"{PROBABLY.format('26.7%')}"
     )
 
@@ -103,7 +103,7 @@ def test_windows_left_out_are_counted_beside_those_that_stay() -> None:
 def test_one_window_left_out_is_one() -> None:
     told = unlogged(windows([99, 10, 10, 50, 10, 10], unlogged=(3,)))
     assert (
-        told == f"{LEFT_OUT}1 of 5 windows (5x as slow as the rest, 55.6% of the time), "
+        told == f"{LEFT_OUT}1 of 5 windows (5x as slow as the rest, 55.6% of the measured time), "
         f"{PROBABLY.format('44.4%')}"
     )
 
@@ -189,7 +189,7 @@ def test_a_window_that_counts_says_what_it_costs() -> None:
     told = counted(windows([99, *[10] * 4, 30, *[10] * 5], stalled=(5,)))
     assert told == (
         "Stalls, or work without a log line, lower TGS by 16.7%: 1 of 10 windows (3x as slow as "
-        "the rest, 25.0% of the time). Fix: if you filtered the log, ingest the original"
+        "the rest, 25.0% of the measured time). Fix: if you filtered the log, ingest the original"
     )
     told = counted(windows([99, *[10] * 4, 30, 30, *[10] * 4], stalled=(5, 6)))
     assert told is not None

@@ -161,7 +161,7 @@ def test_one_slow_step_that_stands_for_all_of_its_window_is_seen() -> None:
     pace = np.ones(1000)
     pace[499] = 4.0
     text, left_out = warned(picked(pace, range(100, 1001, 100)))
-    slow = "1 of 9 windows (4x as slow as the rest, 33.3% of the time)"
+    slow = "1 of 9 windows (4x as slow as the rest, 33.3% of the measured time)"
     assert left_out.startswith(f"{NOT_RANKED}TGS leaves out {slow}")
     assert "and in 1 of 9 windows less time passes than at this rate" in text
     assert not warned(Run(pace=pace, interval=100).tables()[0])

@@ -260,7 +260,7 @@ def test_a_slow_window_elsewhere_in_a_short_run_counts_with_a_doubt() -> None:
     assert row["tgs"] == pytest.approx(1000 * 5 / 5.623)
     assert row["throughput_warnings"] == [
         COUNTED_STALLS(
-            windows="1 of 5 windows (1.6x as slow as the rest, 28.9% of the time)",
+            windows="1 of 5 windows (1.6x as slow as the rest, 28.9% of the measured time)",
             more=0.111,
         )
     ]
