@@ -34,7 +34,7 @@ from .windows import (
 START_UP: Final = "start-up"
 WARM_UP: Final = "warm-up"
 AFTER_LAST_STEP: Final = "after the last step"
-OUTSIDE_STEP_TIMES: Final = "not in any logged step time"
+OUTSIDE_STEP_TIMES: Final = "outside the steps, cause unknown"
 UNEXPLAINED: Final = "unexplained"
 UNEXPLAINED_PERIODIC: Final = "unexplained, every {:,} steps"
 

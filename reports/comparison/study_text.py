@@ -172,7 +172,7 @@ def _of_knobs(study: Study) -> str:
     if best.ratio.ratio < 1:
         ahead = "Fastest is {}. Next is {}. It ".format(*_labels_of_pair(base, best, study))
     one = f" Settings that differ in one fact only: {listed}." if listed else ""
-    return f"{ahead}{_apart(best.ratio)}{_as_fast_as(best, study)}.{one}{_confounded(study)}"
+    return f"{ahead}is {_apart(best.ratio)}{_as_fast_as(best, study)}.{one}{_confounded(study)}"
 
 
 def _as_fast_as(best: Effect, study: Study) -> str:
@@ -203,23 +203,24 @@ def _effect_words(change: Change, ratio: SpeedRatio, beside: str = "") -> str:
     label = COLUMN_LABELS.get(change.name, change.name)
     before, after = value_words(change.before), value_words(change.after)
     if change.before is None:
-        silent = f"runs whose log does not state {label}"
-        return f"{label} {after}{beside} {_apart(ratio, f' as {silent}')}"
+        silent = f" as runs whose log does not state {label}"
+        return f"runs with {label} {after}{beside} are {_apart(ratio, silent)}"
     if change.after is None:
-        return f"{label} not stated{beside} {_apart(ratio, f' as {label} {before}')}"
-    return f"{label} {before} -> {after}{beside} {_apart(ratio)}"
+        silent = f"runs whose log does not state {label}{beside}"
+        return f"{silent} are {_apart(ratio, f' as those with {label} {before}')}"
+    return f"{label} {before} -> {after}{beside} is {_apart(ratio)}"
 
 
 def _apart(ratio: SpeedRatio, as_what: str = "") -> str:
     """Return a ratio with its confidence."""
-    told = f"is {ratio_words(ratio)} as fast{as_what}"
+    told = f"{ratio_words(ratio)} as fast{as_what}"
     if ratio.no_interval_reason is not None:
         return f"{told}, without an interval ({ratio.no_interval_reason})"
     if not ratio.is_tied:
         return told
     least = ratio.smallest_difference
     shows = "" if least is None or least >= 1 else f"; {percent(least)} or more would be visible"
-    return f"{told}, no clear effect, as the interval contains 1{shows}"
+    return f"{told} (no clear effect: the interval contains 1{shows})"
 
 
 def _after(change: Change) -> str:
@@ -233,7 +234,8 @@ def _confounded(study: Study) -> str:
         return ""
     names = dict.fromkeys(COLUMN_LABELS.get(c.name, c.name) for e in several for c in e.changes)
     together = join_words(list(names))
-    return f" Confounded: {together} change together, so no run shows the effect of each."
+    change = f"over all settings, {together} change together"
+    return f" Confounded: {change}, so no run shows the effect of each."
 
 
 def _why_no_ratio(study: Study) -> str:

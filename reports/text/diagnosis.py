@@ -300,7 +300,7 @@ def _lost(row: MetricsRow) -> str:
     if not lost:
         return ""
     told = (
-        f"{cause['cause']} {percent(cause['share'])} ({seconds_text(cause['seconds'])})"
+        f"{percent(cause['share'])} ({seconds_text(cause['seconds'])}) {cause['cause']}"
         for cause in lost[:MAX_NAMED]
     )
     return f"Wall time lost: {'; '.join(told)}."

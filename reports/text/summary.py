@@ -628,8 +628,8 @@ def _claims(row: MetricsRow) -> str:
             total = row["logged_tgs_total"] if name == "logged_tgs" else None
             if total is not None:
                 beside = f", {ratio(total / ours)} ours ({form(ours)})" if ours else ""
-                told = f"{form(total)} as total tokens / total time{beside}; "
-                told += f"{form(figure)} as a median"
+                told = f"average {form(total)} over the steady windows{beside}; "
+                told += f"median {form(figure)}"
             else:
                 told = form(figure)
                 if ours:

@@ -79,7 +79,10 @@ def test_a_ladder_names_the_effect_of_each_step() -> None:
 def test_two_facts_at_once_are_confounded_by_name() -> None:
     (study,) = studies_of(rate(5000), rate(6600) | {"compile": "true", "precision": "fp8"})
     assert len(study.confounded) == 1
-    assert "Confounded: precision and compile change together, so no run" in study_sentence(study)
+    assert (
+        "Confounded: over all settings, precision and compile change together, so no run"
+        in study_sentence(study)
+    )
 
 
 @settings(max_examples=60, deadline=None)
@@ -337,7 +340,7 @@ def test_a_run_without_zero_is_another_setting() -> None:
     told = {tuple(change.name for change in effect.changes) for effect in study.effects}
     assert len(told) == 3
     told = study_sentence(study)
-    assert "; ZeRO stage 2 (at gradient accumulation 4) is " in told
+    assert "; runs with ZeRO stage 2 (at gradient accumulation 4) are " in told
     assert " as fast as runs whose log does not state ZeRO stage." in told
     offloaded = [*runs[:2], {**runs[2], "offload": "none"}]  # a log without ZeRO says nothing of it
     assert study_sentence(studies_of(*offloaded, chosen=True)[0]) == study_sentence(study)

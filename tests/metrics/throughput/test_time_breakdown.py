@@ -69,7 +69,7 @@ def test_a_run_time_longer_than_all_step_times_is_between_them() -> None:
     row = by_time(31.0, *STEADY, events=[end])
     assert row["wall_s"] == pytest.approx(400)
     assert causes(row) == {
-        "not in any logged step time": (0, 69.0),
+        "outside the steps, cause unknown": (0, 69.0),
         "start-up": (1, 21.0),
     }
     assert sum(x["share"] for x in row["time_lost"]) == pytest.approx(90 / 400)

@@ -156,7 +156,7 @@ def test_the_largest_losses_are_named_and_small_ones_are_not() -> None:
         for cause, seconds in (("evaluation", 149.0), ("start-up", 90.0), ("checkpoint", 19.0))
     ]
     assert diagnosis(row(time_lost=lost))[1:] == [
-        "Wall time lost: evaluation 14.9 % (2.5 min); start-up 9.0 % (1.5 min).",
+        "Wall time lost: 14.9 % (2.5 min) evaluation; 9.0 % (1.5 min) start-up.",
         "Next: Evaluate faster, less often, or on fewer samples: evaluation took 14.9 % of the "
         "wall time.",
     ]
@@ -202,7 +202,7 @@ def test_the_largest_loss_of_time_comes_first() -> None:
     assert diagnosis(waits)[1:3] == [
         "Communication: a step spends 57.1 % in collectives and 18.9 % in sends and receives "
         "between pipeline stages, including waits for other ranks.",
-        "Wall time lost: start-up 11.1 % (30.9 s).",
+        "Wall time lost: 11.1 % (30.9 s) start-up.",
     ]
 
 
