@@ -8,6 +8,7 @@ from .deepspeed.chat import DEEPSPEED_CHAT
 from .deepspeed.config_file import ENGINE_CONFIG
 from .deepspeed.engine import DEEPSPEED, DEEPSPEED_TIMERS, PROFILE_FILE
 from .deepspeed.monitor import DEEPSPEED_CSV, DEEPSPEED_TENSORBOARD, STEPLESS_OUTPUTS
+from .hugging_face.closing_dict import RESULTS_FILE
 from .hugging_face.llamafactory import LLAMAFACTORY
 from .hugging_face.mlperf import MLPERF, SYSTEM_FILES
 from .hugging_face.model_cache import facts_from_model_cache
@@ -112,6 +113,9 @@ PRINTED_BY_NODES: Final = STEPLESS_DICTS
 
 STEPLESS_FILES: Final = (PROFILE_FILE, STEPLESS_STATE, STEPLESS_RESULTS, *STEPLESS_OUTPUTS)
 """First bytes of files without steps that frameworks write next to their logs, and kinds."""
+
+RESULTS_FILES: Final = ((RESULTS_FILE, HF_STATE),)
+"""First bytes of files with the closing figures of a run alone, and the format that reads them."""
 
 FILE_HINTS: Final = {".py": PYTHON_FILE_HINT}
 """Hints for files that are no logs, by extension."""
