@@ -262,6 +262,8 @@ class UtilizationColumns(TypedDict):
     mfu_bf16_full_attention: float | None
     hfu_low: float | None
     hfu_high: float | None
+    hfu_language_model_low: float | None
+    hfu_language_model_high: float | None
     implied: float | None
     params_total: int | None
     work: str | None

@@ -119,6 +119,11 @@ METRIC_MEANINGS: Final[dict[str, tuple[str, str]]] = {
         "unknown",
     ),
     "hfu_high": ("", "HFU, upper bound"),
+    "hfu_language_model_low": (
+        "",
+        "hfu_low without the vision tower; null for models without one",
+    ),
+    "hfu_language_model_high": ("", "hfu_high without the vision tower"),
     "implied": (
         "",
         "impossible MFU above 100 %; then mfu is null, and a warning gives the likely cause",

@@ -440,8 +440,7 @@ def _formula(row: MetricsRow) -> str:
             f"{row['peak_flops']:.4g} = {percent(row['mfu'])} ({_attention(row)})"
         )
     lines += _language_model_lines(row)
-    if row["hfu_low"] is not None:
-        lines.append(_hfu(row))
+    lines += _hfu_lines(row)
     formula = "" if row["flops_source"] else f"\n       formula {row['formula']}"
     return printable("\n".join(lines)) + formula
 
@@ -497,10 +496,24 @@ def _tgs_lines(row: MetricsRow) -> list[str]:
     ]
 
 
-def _hfu(row: MetricsRow) -> str:
-    bounds = dict.fromkeys(percent(not_null(row[end])) for end in ("hfu_low", "hfu_high"))
-    differ = " (range: implementations differ in what they recompute)" if len(bounds) > 1 else ""
-    return f"HFU    {' to '.join(bounds)}{differ}, recompute {row['recompute']}"
+def _hfu_lines(row: MetricsRow) -> list[str]:
+    """Return the line of HFU, and that without the vision tower, if the model has one."""
+    whole = _bounds(row["hfu_low"], row["hfu_high"])
+    alone = _bounds(row["hfu_language_model_low"], row["hfu_language_model_high"])
+    if whole is None:
+        unknown = f"HFU    unknown with the vision tower; {alone} without it"
+        return [] if alone is None else [unknown]
+    differ = " (range: implementations differ in what they recompute)" if " to " in whole else ""
+    line = f"HFU    {whole}{differ}, recompute {row['recompute']}"
+    tower = f"       HFU counts the vision tower; {alone} without it"
+    return [line] if alone is None else [line, tower]
+
+
+def _bounds(low: float | None, high: float | None) -> str | None:
+    """Return a range in percent, one figure if its ends are alike; None if unknown."""
+    if low is None or high is None:
+        return None
+    return " to ".join(dict.fromkeys(map(percent, (low, high))))
 
 
 def _spike_lines(row: MetricsRow) -> list[str]:

@@ -48,7 +48,8 @@ List(MemoryChange): memory_changes
 Float64: startup_s memory_growth
 List(LossAtCount): losses
 Float64: mfu mfu_language_model mfu_full_attention mfu_conservative mfu_bf16
-Float64: mfu_bf16_full_attention hfu_low hfu_high implied
+Float64: mfu_bf16_full_attention hfu_low hfu_high
+Float64: hfu_language_model_low hfu_language_model_high implied
 Int64: params_total
 String: work attention_pattern
 Float64: attended_pairs
