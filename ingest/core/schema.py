@@ -616,6 +616,15 @@ FACT_NAMES: Final[dict[str, FactName]] = {
     "closing_figures": FactName(
         "text", "", "JSON of the Trainer's last dict, from a file beside the log; checks the batch"
     ),
+    "power_samples": FactName(
+        "text", "", "JSON of the GPUs' power, sampled beside the log by nvidia-smi or DCGM"
+    ),
+    "power_clock": FactName(
+        "text",
+        "",
+        "clock of the power samples; log: that of the log's time stamps, so no match is needed",
+        ("log",),
+    ),
     "uncounted_tokens": FactName(
         "text", "", "why the printed token count is not that of the training"
     ),

@@ -69,7 +69,7 @@ TEXT_SUFFIXES: Final = frozenset([".json", ".jsonl", ".md", ".html", ".csv", ".t
 """Suffixes among these that may contain a log after all: an issue, a page, a notebook, a table."""
 BESIDE_LOGS: Final = re.compile(
     r".*config.*\.json|.*(?:tokens?|tokenizer|vocab|index|trainer_state|results)(?:_\w+|\.\w+)*\.json"
-    r"|README.*|CHANGELOG.*|LICENSE.*",
+    r"|.*(?:power|smi)\.csv|README.*|CHANGELOG.*|LICENSE.*",
     re.IGNORECASE,
 )
 """Names of text files that frameworks and people put next to logs: never logs."""

@@ -35,6 +35,7 @@ from .megatron.gpt_neox import GPT_NEOX, GPT_NEOX_TENSORBOARD
 from .megatron.tensorboard import MEGATRON_DEEPSPEED_TENSORBOARD, MEGATRON_LM_TENSORBOARD
 from .megatron.terminal_copy import BARRED_STEP_LINE
 from .platform_head import PLATFORM_RANK_TAG
+from .power_samples import POWER_FILES
 from .spec import CompanionFile, LogFormat
 from .torchtitan.console import TORCHTITAN
 from .torchtitan.job_config import JOB_CONFIGS
@@ -89,6 +90,7 @@ COMPANION_FILES: Final[tuple[CompanionFile, ...]] = (
     *SYSTEM_FILES,
     *JOB_SCRIPTS,
     *WANDB_FILES,
+    *POWER_FILES,
 )
 """Files that state facts for logs in the same folder; the last one wins."""
 

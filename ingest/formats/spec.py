@@ -341,6 +341,7 @@ class CompanionFile:
     read: returns the facts; none for another framework's file. Impossible values are skipped
     infer: returns facts that the file does not state, each with its value and the reason
     of_one_run: the file describes one run: if the log contradicts it, it is another run's
+    max_bytes: larger files are not read; None: the limit of the kind
     """
 
     names: Sequence[str]
@@ -349,6 +350,7 @@ class CompanionFile:
     infer: Callable[[Any], Mapping[str, tuple[str, str]]] | None = None
     within: str | None = None
     of_one_run: bool = False
+    max_bytes: int | None = None
 
     @property
     def has_own_name(self) -> bool:

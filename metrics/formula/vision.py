@@ -299,7 +299,7 @@ def counted_operators(
 def with_recomputation(
     ops: Iterable[Operator], recompute: Recompute
 ) -> tuple[tuple[Operator, ...], tuple[Operator, ...]]:
-    """Return a tower's operators with recomputation, for the bounds of HFU: lower, upper.
+    """Return a tower's operators with recomputation: lower and upper bound.
 
     The policy is that of the language model. The tower may have another one, so the lower bound
     recomputes nothing of it, and the upper bound another forward of each layer: both nothing for

@@ -388,17 +388,22 @@ def _speed(q: Question, ops: tuple[Operator, ...]) -> dict[str, Any]:
         out["hfu_language_model"] = [tgs * seconds for seconds in alone or ()]
     if q.hfu is not None and executed is not None:
         out["tgs_range"] = [q.hfu / executed[1], q.hfu / executed[0]]
-    if q.tokens is not None and q.gpus is not None:
-        seconds = q.tokens / (tgs * q.gpus)
-        out |= {
-            "tokens": q.tokens,
-            "gpus": q.gpus,
-            "training_seconds": seconds,
-            "training_days": seconds / 86_400,
-            "gpu_hours": seconds * q.gpus / 3600,
-            "training_flops": q.tokens * flops.flops_per_token(ops),
-        }
-    return out
+    return out | _time(q, tgs, flops.flops_per_token(ops))
+
+
+def _time(q: Question, tgs: float, flops_per_token: float) -> dict[str, Any]:
+    """Return the time and the FLOPs of the tokens in question, if any."""
+    if q.tokens is None or q.gpus is None:
+        return {}
+    seconds = q.tokens / (tgs * q.gpus)
+    return {
+        "tokens": q.tokens,
+        "gpus": q.gpus,
+        "training_seconds": seconds,
+        "training_days": seconds / 86_400,
+        "gpu_hours": seconds * q.gpus / 3600,
+        "training_flops": q.tokens * flops_per_token,
+    }
 
 
 def _device(q: Question, fastest: Dtype) -> Accelerator:

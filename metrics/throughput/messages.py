@@ -318,7 +318,7 @@ LABEL_TOKENS: Final = MessageKind(
 RESULTS_APART: Final = MessageKind(
     "results-apart",
     "A file beside the log is of another run, and is not used: {apart}",
-    when="all_results.json or train_results.json contradicts the last line of the log.",
+    when="A file such as all_results.json contradicts the last line of the log.",
     fix="keep the files of each run in a folder of its own",
 )
 BATCH_CHANGES: Final = MessageKind(

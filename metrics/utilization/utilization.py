@@ -265,7 +265,7 @@ def _with_images(
     model never count it.
     """
     language = run.language_operators()
-    alone = {"mfu_language_model": mfu(*language)}
+    alone: dict[str, float | None] = {"mfu_language_model": mfu(*language)}
     alone |= {name: values[name] for name in HFU_BOUNDS_OF_LANGUAGE if name in values}
     if images.contradiction is not None:
         return {"mfu": None, **alone}

@@ -104,6 +104,7 @@ def _cost_columns(of: pl.DataFrame) -> Columns:
         "gpu_hours_per_billion_tokens": ("GPU-h per\n1 billion tokens", decimal),
         "gpu_hours_per_billion_tokens_end_to_end": ("GPU-h\nend to end", decimal),
         "cost_per_billion_tokens": (f"cost at\n{price} / GPU-h", "{:,.2f}".format),
+        "kwh_per_billion_tokens": ("kWh per\n1 billion tokens", decimal),
         "tgs_at_equal_flops": ("TGS at equal\nFLOPs/token", count),
         "seconds_per_step": ("s a\nstep", "{:.3g}".format),
         "tokens_per_update": ("tokens per\nupdate", count),
@@ -493,6 +494,18 @@ def _tgs_lines(row: MetricsRow) -> list[str]:
         *ends,
         *useful,
         *_step_lines(row),
+        *_energy_lines(row),
+    ]
+
+
+def _energy_lines(row: MetricsRow) -> list[str]:
+    """Return the line of energy per token with its origin; no line if unknown."""
+    joules, watts = row["joules_per_token"], row["power_w"]
+    if joules is None or watts is None:
+        return []
+    return [
+        f"       {joules:.3g} J per token, {decimal(not_null(row['kwh_per_billion_tokens']))} kWh "
+        f"per 1 billion tokens, {watts:,.0f} W a GPU: GPUs alone, by {row['energy_source']}"
     ]
 
 
