@@ -57,6 +57,7 @@ from .tabular import (
     render_frame,
     wrapped,
 )
+from .unranked_rates import ratios_to_fastest
 from .verdict import (
     PLAIN_STYLE,
     Style,
@@ -152,7 +153,10 @@ def verdict_sentences(rows: Sequence[ComparisonRow]) -> list[str]:
     if (two := unranked_pair(rows)) is not None:
         return [printable(" ".join([two.says, *two.notes]))]
     told = [printable(_headed(group, group_verdict(group).says)) for group in ranked_groups(rows)]
-    return told or [" ".join(no_ranking_reason(rows))]
+    return told or [
+        *map(printable, ratios_to_fastest(rows)),
+        " ".join(no_ranking_reason(rows)),
+    ]
 
 
 def _headed(group: Sequence[ComparisonRow], says: str) -> str:
