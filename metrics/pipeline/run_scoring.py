@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from math import isfinite
 from typing import Any, Final, NamedTuple, cast
 
@@ -176,10 +176,22 @@ def _row(
         "model": text_fact(facts, "model"),
         "formula": FORMULA_VERSION,
         "inferred": sorted(inferred),
-        "missing": list(dict.fromkeys([*(rates["throughput_missing"] or []), *scored.missing])),
+        "missing": list(dict.fromkeys([*_rate_facts(row, rates, inferred), *scored.missing])),
     }
     row |= {name: value for name, value in scored.values.items() if value is not None}
     return cast(MetricsRow, row)
+
+
+def _rate_facts(
+    row: Mapping[str, Any], rates: throughput.RateSummary, inferred: Collection[str]
+) -> list[str]:
+    """Return the facts that a rate lacks.
+
+    If a user or the log says that samples are padded, only their mean length gives tokens.
+    """
+    is_padded = row["packed"] == "false" and "packed" not in inferred
+    instead = {"packed": "mean_sample_length"} if is_padded else {}
+    return [instead.get(name, name) for name in rates["throughput_missing"] or ()]
 
 
 def _of_unread_lines(sources: Sequence[Mapping[str, Any]]) -> list[Message]:

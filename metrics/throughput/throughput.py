@@ -697,7 +697,7 @@ NO_RATE_KINDS: Final = frozenset(
 """Kinds of messages that say why there is no rate, whatever facts are missing."""
 RATE_FACTS: Final = (
     *("log_interval", "seq_len", "gpus", "global_batch_size", "micro_batch_size", "packed"),
-    "gradient_accumulation",
+    *("gradient_accumulation", "mean_sample_length"),
 )
 """Facts that a rate may lack. A model or an accelerator is not among them, and comes later in the
 list of missing facts."""
