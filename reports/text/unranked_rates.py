@@ -61,13 +61,18 @@ def _rated(row: ComparisonRow, by_samples: bool) -> ComparisonRow:  # noqa: FBT0
     return cast(ComparisonRow, {**row, **rates})
 
 
+def rate_unit(*rows: ComparisonRow) -> str:
+    """Return the unit of the rates that `step_ratio` compares."""
+    return "samples/s over all GPUs" if _by_samples(*rows) else "steps/s"
+
+
 def rate_words(fast: ComparisonRow, slow: ComparisonRow) -> str:
-    """Return the rates of two runs as the end of a sentence."""
+    """Return the rates of two runs, or the times of their steps."""
     if _by_samples(fast, slow):
         rates = [decimal(not_null(row["samples_per_second"])) for row in (fast, slow)]
-        return f"by samples/s over all GPUs: {rates[0]} against {rates[1]}"
+        return f"{rates[0]} against {rates[1]}"
     times = [step_seconds(not_null(row["seconds_per_step"])) for row in (fast, slow)]
-    return f"by the time of a step: {times[0]} against {times[1]}; {SAMPLES_UNKNOWN}"
+    return f"{times[0]} a step against {times[1]}; {SAMPLES_UNKNOWN}"
 
 
 def ratios_to_fastest(rows: Sequence[ComparisonRow]) -> list[str]:
@@ -94,7 +99,7 @@ def _to_fastest(rows: Sequence[ComparisonRow]) -> str:
         for row in others[:MAX_NAMED]
     ]
     more = [f"{len(others) - MAX_NAMED} more"] if len(others) > MAX_NAMED else []
-    basis = "samples/s over all GPUs" if by_samples else f"the time of a step ({SAMPLES_UNKNOWN})"
+    basis = rate_unit(*rows) if by_samples else f"steps/s ({SAMPLES_UNKNOWN})"
     return (
         f"By {basis}, against {first['label']}: {', '.join([*told, *more])}. No winner is claimed: "
         f"the work of a step may differ. For two runs with their facts: fairmfu compare RUN RUN."

@@ -47,7 +47,7 @@ from .claims_text import (
 from .run_narrative import phase_label, step_seconds
 from .runs_table import NO_RUN_CHOSEN, NO_RUN_REMEDY, unique_names
 from .tabular import count, percent
-from .unranked_rates import facts_of_pair, has_step_ratio, rate_words, step_ratio
+from .unranked_rates import facts_of_pair, has_step_ratio, rate_unit, rate_words, step_ratio
 
 MAX_EQUAL_DIFFERENCE: Final = 0.005
 """Largest distance from 1 of a whole interval to call sides equally fast."""
@@ -221,15 +221,15 @@ def _step_verdict(
     if slow["samples_per_second"] and fast["samples_per_second"]:
         slow, fast = sorted((run, other_run), key=lambda row: not_null(row["samples_per_second"]))
     ratio = step_ratio(fast, slow)
-    ends = ""
+    ends, digits = "", 2
     if ratio.low is not None and ratio.high is not None:
         digits = _digits(ratio)
         ends = style.quiet(f" ({ratio.low:.{digits}f} to {ratio.high:.{digits}f})")
-    speed = style.strong(f"{ratio.ratio:.{_digits(ratio)}f}x")
+    speed = style.strong(f"{ratio.ratio:.{digits}f}x")
     says = (
-        f"{style.name(fast)} runs {speed}{ends} as fast as {style.name(slow)}, "
-        f"{style.plain(rate_words(fast, slow))}. No winner is claimed: "
-        "the work of a step may differ."
+        f"{style.name(fast)} has {speed}{ends} the {rate_unit(fast, slow)} of {style.name(slow)}: "
+        f"{style.plain(rate_words(fast, slow))}. They are {style.strong('not comparable')}, so no "
+        "winner is claimed: the work of a step may differ."
     )
     return Verdict("", says, tuple(map(style.plain, facts_of_pair(run, other_run, pair))))
 

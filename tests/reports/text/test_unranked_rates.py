@@ -37,9 +37,7 @@ def test_the_ratio_is_that_of_the_times_whatever_the_order(
     runs = [steps(seconds), steps(seconds * ratio)]
     (said,) = verdict_sentences(rows_of(*(reversed(runs) if swap else runs)))
     fast = "r1" if swap else "r0"
-    match = re.match(
-        rf"{fast} runs ([\d.]+)x \(([\d.]+) to ([\d.]+)\) as fast as r\d, by the time", said
-    )
+    match = re.match(rf"{fast} has ([\d.]+)x \(([\d.]+) to ([\d.]+)\) the steps/s of r\d: ", said)
     assert match, said
     told, low, high = map(float, match.groups())
     assert told == pytest.approx(ratio, abs=0.006)
@@ -51,12 +49,12 @@ def test_facts_follow_in_order_differences_missing_reasons() -> None:
     (said,) = verdict_sentences(
         rows_of(steps(5.0, 0.8, precision="bf16"), steps(4.0, 1.0, precision="fp16"))
     )
-    assert said.startswith("r1 runs 1.25x (")
-    assert "by samples/s over all GPUs: 1 against 0.8" in said
+    assert said.startswith("r1 has 1.25x (")
+    assert "the samples/s over all GPUs of r0: 1 against 0.8" in said
     places = [
         said.index(words)
         for words in (
-            "No winner is claimed",
+            "no winner is claimed",
             "Facts that differ: precision",
             "Missing facts: seq_len, gpus",
             "Reasons: ",
@@ -77,10 +75,16 @@ def test_facts_follow_in_order_differences_missing_reasons() -> None:
 def test_steps_of_other_work_have_no_ratio(other: dict[str, Any]) -> None:
     named = {"model": "llama-2-7b", "work": "b"} if "work" in other else {}
     (said,) = verdict_sentences(rows_of(steps(5.0, **named), steps(4.0, **other)))
-    assert "as fast as" not in said
+    assert "the steps/s of" not in said
 
 
 def test_several_runs_stand_against_the_fastest() -> None:
     said, reason = verdict_sentences(rows_of(steps(4.0), steps(5.0), steps(8.0)))
     assert "against r0: r1 0.800x, r2 0.500x" in said
     assert reason.startswith("No run can be ranked yet")
+
+
+def test_times_without_an_interval_have_a_ratio_without_one() -> None:
+    unknown = {"seconds_per_step_low": None, "seconds_per_step_high": None}
+    (said,) = verdict_sentences(rows_of(steps(4.0), steps(5.0, **unknown)))
+    assert said.startswith("r0 has 1.25x the steps/s of r1: 4 s a step against 5 s;")
