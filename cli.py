@@ -1173,6 +1173,13 @@ def _write_template(store: Store, needs: Sequence[RunNeeds], out: Path) -> None:
     help="File to write.  [default: report.html, report.md or report.json]",
 )
 @click.option("--title", default="Training runs", help="Heading of the report.")
+@click.option(
+    "--matrix",
+    nargs=2,
+    callback=_facts_of_matrix,
+    metavar="ROWS COLUMNS",
+    help="Add a table of one fact by another, with links to runs.",
+)
 @price_option
 @redact_option
 @store_option
@@ -1181,6 +1188,7 @@ def report(  # noqa: PLR0913, PLR0917 - each is an argument of the command
     output: str | None,
     out: Path | None,
     title: str,
+    matrix: tuple[str, str] | None,
     price: Price | None,
     store: Path,
     *,
@@ -1204,7 +1212,6 @@ def report(  # noqa: PLR0913, PLR0917 - each is an argument of the command
     from fairmfu.reports import report as tell
     from fairmfu.reports import save_report
     from fairmfu.reports.page.output_files import report_format
-    from fairmfu.reports.text.verdict import count_noun
 
     kind = report_format(out, output)
     tables, computed = _stored_inputs(_open(store), names)
@@ -1215,17 +1222,24 @@ def report(  # noqa: PLR0913, PLR0917 - each is an argument of the command
         price=price,
         redact=redact,
         store=_given_store(),
+        matrix=matrix,
         **computed,
     )
     if told.redaction is not None:
         _echo_hidden(told.redaction)
-    files = save_report(told, out, kind)
+    _echo_written(save_report(told, out, kind), kind)
+    _end([*told.data["runs"].values(), *told.failed])
+
+
+def _echo_written(files: Sequence[Path], kind: str) -> None:
+    """Print the size of a report and its pictures."""
+    from fairmfu.reports.text.verdict import count_noun
+
     beside = ", no network needed" if kind == "html" else ""
     if pictures := files[1:]:
         beside = f", with {count_noun(len(pictures), 'chart')} in {pictures[0].parent}"
     size = sum(file.stat().st_size for file in files)
-    click.echo(f"{out}: {size / 1e6:.2f} MB{beside}", err=True)
-    _end([*told.data["runs"].values(), *told.failed])
+    click.echo(f"{files[0]}: {size / 1e6:.2f} MB{beside}", err=True)
 
 
 @main.command()

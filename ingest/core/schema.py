@@ -247,6 +247,8 @@ QUIRKS: Final[Mapping[str, str]] = {
     "the same tokens",
     "tokens_of_ranks": "printed tokens are summed over ranks; ranks that share a sequence each "
     "count all of it, and their number is not logged",
+    "tokens_of_labels": "printed tokens are those in the loss: padding and prompts that the loss "
+    "ignores are left out",
     "first_step_stamped_at_end": "the stamp of the first step is its end, so the start of the run "
     "is unknown",
     "step_unsaid": "lines with figures print no step, so a copy may appear at another step",
@@ -611,6 +613,18 @@ FACT_NAMES: Final[dict[str, FactName]] = {
     "logged_formula": FactName("text", "", "the framework's formula behind the logged figures"),
     "total_steps": FactName("int", "steps", "planned"),
     "total_samples": FactName("int", "sequences", "of the data set"),
+    "closing_figures": FactName(
+        "text", "", "JSON of the Trainer's last dict, from a file beside the log; checks the batch"
+    ),
+    "power_samples": FactName(
+        "text", "", "JSON of the GPUs' power, sampled beside the log by nvidia-smi or DCGM"
+    ),
+    "power_clock": FactName(
+        "text",
+        "",
+        "clock of the power samples; log: that of the log's time stamps, so no match is needed",
+        ("log",),
+    ),
     "uncounted_tokens": FactName(
         "text", "", "why the printed token count is not that of the training"
     ),

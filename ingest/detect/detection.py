@@ -35,7 +35,7 @@ from ..decode.line_reader import (
     count_newlines,
 )
 from ..decode.text_cleaning import ANSI_ESCAPE, Cleaner, line_array
-from ..formats.registry import BUILT_IN_FORMATS, HAS_ONLY_BARS, STEPLESS_FILES
+from ..formats.registry import BUILT_IN_FORMATS, HAS_ONLY_BARS, RESULTS_FILES, STEPLESS_FILES
 from ..formats.spec import ONLY_BARS_PRECEDENCE, TRAINER_PRECEDENCE, LogFormat
 from ..vector.format_watch import FormatWatch
 from . import near_misses
@@ -206,6 +206,8 @@ def _conclude(
         raise SEVERAL_FORMATS(path=path, count=len(primaries), lines=lines)
     if primaries:
         return primaries[0], _companions(primaries[0], search, formats)
+    if results := _results_alone(path, formats):
+        return results, ()
     if known := _without_steps(path):
         raise FILE_WITHOUT_STEPS(path=path, what=known)
     formats = tuple(f for f in formats if not wanted or f.name in wanted)
@@ -524,10 +526,21 @@ def _first_lines(primaries: Sequence[LogFormat], lines: dict[str, NumberedLine])
 
 def _without_steps(path: Path) -> str:
     """Return the kind of a framework's file without steps; "" if unknown."""
+    head = _head(path)
+    begins = ((re.match(pattern, head, re.DOTALL), what) for pattern, what in STEPLESS_FILES)
+    return next((what for match, what in begins if match), "")
+
+
+def _results_alone(path: Path, formats: Iterable[LogFormat]) -> LogFormat | None:
+    """Return the format of a file with closing figures alone; None if it has more."""
+    head = _head(path)
+    begins = (f for pattern, f in RESULTS_FILES if re.match(pattern, head, re.DOTALL))
+    return next((f for f in begins if f in formats), None)
+
+
+def _head(path: Path) -> str:
+    """Return the first lines of a file without leading blanks; "" if it is no file."""
     if not path.is_file():
         return ""
-    head = "\n".join(line.text for line in islice(Source(path).lines(), MAX_STEPLESS_HEAD_LINES))
-    begins = (
-        (re.match(pattern, head.lstrip(), re.DOTALL), what) for pattern, what in STEPLESS_FILES
-    )
-    return next((what for match, what in begins if match), "")
+    lines = islice(Source(path).lines(), MAX_STEPLESS_HEAD_LINES)
+    return "\n".join(line.text for line in lines).lstrip()

@@ -86,7 +86,7 @@ COMBINED_REGEX_KEYS: Final = ("signature", "looks_like_step", "launch")
 FLAG_KEYS: Final = ("elapsed_excludes_data", "rate_excludes_data", "utc", "alone")
 CODE_ONLY_KEYS: Final = frozenset(
     {"complete", "finer_clock", "join", "join_by_step", "addition", "blocks", "read", "misprints"}
-    | {"finish", "infer_sizes"}
+    | {"finish", "infer_sizes", "names_without_log"}
 )
 UNFILLABLE_COLUMNS: Final = frozenset({"run_id", "line", "logged_at", "rank", "extra"})
 """Columns without groups: `clock` fills logged_at, the launcher's tag the rank."""

@@ -69,7 +69,7 @@ TEXT_SUFFIXES: Final = frozenset([".json", ".jsonl", ".md", ".html", ".csv", ".t
 """Suffixes among these that may contain a log after all: an issue, a page, a notebook, a table."""
 BESIDE_LOGS: Final = re.compile(
     r".*config.*\.json|.*(?:tokens?|tokenizer|vocab|index|trainer_state|results)(?:_\w+|\.\w+)*\.json"
-    r"|README.*|CHANGELOG.*|LICENSE.*",
+    r"|.*(?:power|smi)\.csv|README.*|CHANGELOG.*|LICENSE.*",
     re.IGNORECASE,
 )
 """Names of text files that frameworks and people put next to logs: never logs."""
@@ -271,6 +271,9 @@ class FileWalk:
         self.unlisted: list[str] = []
         """Possible logs skipped for their names, as given."""
         self.whole: dict[str, str] = {}
+        formats = tuple(formats)
+        self._without_log = [name for f in formats for name in f.names_without_log]
+        self._results: dict[str, LogFile] = {}
         names = {translate(name) for f in formats for name in f.file_names}
         self._log_name = re.compile("|".join(sorted(names)) or "(?!)")
         self._left_out = {seen.st_ino: seen for seen in map(_stat, excluded_folders) if seen}
@@ -402,6 +405,7 @@ class FileWalk:
         """Yield all possible logs under a folder; a file costs little more than its stat."""
         within: list[_Folder] = []
         unchanged_before = len(self.unchanged)
+        self._results.clear()
         self._root = os.path.join(os.path.realpath(root), "")  # noqa: PTH118 - of / too
         unreadable = self._enter(within, "" if root == Path() else str(root), file_identity(root))
         found = unreadable is not None
@@ -428,7 +432,13 @@ class FileWalk:
             else:
                 within.pop()
         if not found and len(self.unchanged) == unchanged_before:
+            yield from self._results_of(root)
+
+    def _results_of(self, root: Path) -> Iterator[LogFile]:
+        """Yield the results in a folder without a log."""
+        if not self._results:
             raise NO_LOG_IN_FOLDER(folder=root, hint=self._skipped_names())
+        yield from self._results.values()
 
     def _skipped_names(self) -> str:
         names = ", ".join(sorted({Path(path).name for path in self.unlisted})[:MAX_TOLD_NAMES])
@@ -523,12 +533,24 @@ class FileWalk:
         return True
 
     def _pass_over(self, folder: _Folder, entry: os.DirEntry[str]) -> None:
-        """Remember a skipped file that may contain a log."""
+        """Remember a skipped file that may contain a log, or the results of a run."""
         name = entry.name
+        if name in self._without_log:
+            self._keep_results(folder, entry)
         if name[name.rfind(".") :].lower() not in TEXT_SUFFIXES or BESIDE_LOGS.match(name):
             return
         if not self._may_be_log(name):
             self.unlisted.append(_path(folder, entry))
+
+    def _keep_results(self, folder: _Folder, entry: os.DirEntry[str]) -> None:
+        """Keep the file of a folder's results, for a walk without a log."""
+        before = self._results.get(folder.identity)
+        known = (
+            self._without_log.index(Path(before.path).name) if before else len(self._without_log)
+        )
+        if self._without_log.index(entry.name) < known and (found := _seen(folder, entry)):
+            self._results[folder.identity] = found
+            folder.around.is_leaf = False  # never remember it as a whole
 
     def _is_left_out(self, entry: os.DirEntry[str]) -> bool:
         same = self._left_out.get(entry.inode())

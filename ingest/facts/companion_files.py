@@ -114,7 +114,7 @@ def _names(path: Path, other: str) -> bool:
 
 def _facts_of_file(path: Path, folder: Path, files: Sequence[CompanionFile]) -> list[Fact]:
     limit = MAX_YAML_BYTES if files[0].kind == "YAML" else MAX_COMPANION_BYTES
-    if path.stat().st_size > limit:
+    if path.stat().st_size > (files[0].max_bytes or limit):
         return []
     place = _place_of(path, folder)
     stated, inferred = _read(path, files)

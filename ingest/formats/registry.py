@@ -8,6 +8,7 @@ from .deepspeed.chat import DEEPSPEED_CHAT
 from .deepspeed.config_file import ENGINE_CONFIG
 from .deepspeed.engine import DEEPSPEED, DEEPSPEED_TIMERS, PROFILE_FILE
 from .deepspeed.monitor import DEEPSPEED_CSV, DEEPSPEED_TENSORBOARD, STEPLESS_OUTPUTS
+from .hugging_face.closing_dict import RESULTS_FILE
 from .hugging_face.llamafactory import LLAMAFACTORY
 from .hugging_face.mlperf import MLPERF, SYSTEM_FILES
 from .hugging_face.model_cache import facts_from_model_cache
@@ -34,6 +35,7 @@ from .megatron.gpt_neox import GPT_NEOX, GPT_NEOX_TENSORBOARD
 from .megatron.tensorboard import MEGATRON_DEEPSPEED_TENSORBOARD, MEGATRON_LM_TENSORBOARD
 from .megatron.terminal_copy import BARRED_STEP_LINE
 from .platform_head import PLATFORM_RANK_TAG
+from .power_samples import POWER_FILES
 from .spec import CompanionFile, LogFormat
 from .torchtitan.console import TORCHTITAN
 from .torchtitan.job_config import JOB_CONFIGS
@@ -88,6 +90,7 @@ COMPANION_FILES: Final[tuple[CompanionFile, ...]] = (
     *SYSTEM_FILES,
     *JOB_SCRIPTS,
     *WANDB_FILES,
+    *POWER_FILES,
 )
 """Files that state facts for logs in the same folder; the last one wins."""
 
@@ -112,6 +115,9 @@ PRINTED_BY_NODES: Final = STEPLESS_DICTS
 
 STEPLESS_FILES: Final = (PROFILE_FILE, STEPLESS_STATE, STEPLESS_RESULTS, *STEPLESS_OUTPUTS)
 """First bytes of files without steps that frameworks write next to their logs, and kinds."""
+
+RESULTS_FILES: Final = ((RESULTS_FILE, HF_STATE),)
+"""First bytes of files with the closing figures of a run alone, and the format that reads them."""
 
 FILE_HINTS: Final = {".py": PYTHON_FILE_HINT}
 """Hints for files that are no logs, by extension."""

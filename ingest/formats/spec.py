@@ -341,6 +341,7 @@ class CompanionFile:
     read: returns the facts; none for another framework's file. Impossible values are skipped
     infer: returns facts that the file does not state, each with its value and the reason
     of_one_run: the file describes one run: if the log contradicts it, it is another run's
+    max_bytes: larger files are not read; None: the limit of the kind
     """
 
     names: Sequence[str]
@@ -349,6 +350,7 @@ class CompanionFile:
     infer: Callable[[Any], Mapping[str, tuple[str, str]]] | None = None
     within: str | None = None
     of_one_run: bool = False
+    max_bytes: int | None = None
 
     @property
     def has_own_name(self) -> bool:
@@ -394,6 +396,9 @@ def stored_phase_timers(timers: tuple[PhaseTimer, ...]) -> str | None:
 
 WANDB_CONFIG_NAMES: Final = ("config.yaml", "wandb/run-*/files/config.yaml")
 """Paths of the config that Weights & Biases stores for a run of any framework."""
+
+WANDB_SUMMARY_NAMES: Final = ("wandb-summary.json", "wandb/run-*/files/wandb-summary.json")
+"""Paths of the last values that it stores of a run."""
 
 WANDB_METADATA_NAMES: Final = ("wandb-metadata.json", "wandb/run-*/files/wandb-metadata.json")
 """Paths of what it stores about the machine and the repository."""
@@ -473,6 +478,8 @@ class LogFormat:
     infer_sizes: facts that follow from the numbers of whole launches, also as a companion
     rank_tag: a tag before lines whose group `rank` is the global rank; replaces launchers' tags
     file_names: globs of the files, if a folder's walk skips their extension (.json, .csv)
+    names_without_log: files without steps that are read if a walk finds no log; of a folder's, the
+        first
     """
 
     name: str
@@ -504,6 +511,7 @@ class LogFormat:
     rank_in_path: str | None = None
     rank_tag: str | None = None
     file_names: Sequence[str] = ()
+    names_without_log: Sequence[str] = ()
     utc: bool = False  # its stamps count from the epoch
     misprints: Sequence[Misprint] = ()
     step_unit: str = "optimizer_step"

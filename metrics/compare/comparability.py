@@ -146,6 +146,7 @@ COMPARISON_COLUMNS: Final = (
     *("logged_tgs", "logged_tflops", "logged_mfu", "logged_rank", "logged_by", "tflops"),
     *("flops_per_token", "flops_source", "equal_flops", "tgs_at_equal_flops"),
     *("gpu_hours_per_billion_tokens", "gpu_hours_per_billion_tokens_end_to_end"),
+    *("kwh_per_billion_tokens", "joules_per_token", "energy_source"),
     "price_per_gpu_hour",
     *("cost_per_billion_tokens", "cost_per_billion_tokens_end_to_end", "equal_tokens"),
     *("loss_at_equal_tokens", "loss_spread", "same_loss", "no_loss", "differs"),

@@ -21,6 +21,7 @@ from typing import Final, Literal, cast
 from ..core.intervals import Estimate
 from ..core.messages import by_gravity
 from ..core.run_table import not_null, value_of
+from ..utilization.messages import QUANTIZED_WEIGHTS
 from .comparability import TOKEN_UNIT, format_value, plain_value, setup_key, token_group
 from .comparison_row import ComparisonRow
 from .repeated_runs import (
@@ -231,11 +232,35 @@ def _value(row: ComparisonRow, name: str, *, recipes: bool) -> object:
     recipes: a precision has the recipe that the log states
     """
     value = plain_value(value_of(row, name))
-    if name != "precision" or row["quantization"] is None:
+    if name != "precision":
         return value
-    value = BELOW_16_BITS if value is None else value
-    recipe = _recipe(row) if recipes else None
-    return value if recipe is None else f"{value} ({recipe})"
+    recipe = _recipe(row)
+    if value is None:
+        return _formats_family(row, recipe)
+    return value if recipe is None or not recipes else f"{value} ({recipe})"
+
+
+def known_value(row: ComparisonRow, name: str) -> object:
+    """Return the value of a fact, or its part that a log states: fp8, of any recipe."""
+    return _value(row, name, recipes=False)
+
+
+def _formats_family(row: ComparisonRow, recipe: str | None) -> str | None:
+    """Return the family of an unknown precision below 16 bits; None if unknown."""
+    line = row["quantization"]
+    if line is None:
+        is_quantized = QUANTIZED_WEIGHTS.identifier in (row["warning_kinds"] or ())
+        return BELOW_16_BITS if is_quantized else None
+    found = (name for name, words in FAMILIES.items() if re.search(words, line))
+    family = next(found, BELOW_16_BITS)
+    return f"{family}, recipe not stated" if recipe is None else f"{family} ({recipe})"
+
+
+FAMILIES: Final[Mapping[str, str]] = {
+    "fp4": r"(?i)(?:nv|mx)?fp4|float4",
+    "fp8": r"(?i)float8|fp8|\bmx(?![a-z\d])",
+}
+"""Words of a quantization line that name a family of number formats."""
 
 
 def _recipe(row: ComparisonRow) -> str | None:

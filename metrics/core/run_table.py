@@ -243,6 +243,18 @@ class StepRateColumns(TypedDict):
     memory_changes: list[MemoryChange] | None
 
 
+class EnergyColumns(TypedDict):
+    """Energy of the GPUs in steady windows; None if unknown.
+
+    power_w: mean of one GPU
+    """
+
+    joules_per_token: float | None
+    kwh_per_billion_tokens: float | None
+    power_w: float | None
+    energy_source: str | None
+
+
 class RunCourseColumns(TypedDict):
     """Start-up [s], growth of the peak memory inside the run as a share, and losses."""
 
@@ -262,6 +274,8 @@ class UtilizationColumns(TypedDict):
     mfu_bf16_full_attention: float | None
     hfu_low: float | None
     hfu_high: float | None
+    hfu_language_model_low: float | None
+    hfu_language_model_high: float | None
     implied: float | None
     params_total: int | None
     work: str | None
@@ -367,6 +381,7 @@ class MetricsRow(
     SetupColumns,
     RateColumns,
     StepRateColumns,
+    EnergyColumns,
     RunCourseColumns,
     UtilizationColumns,
     RateBasisColumns,

@@ -658,10 +658,11 @@ def hardware_flops_bounds(
     if policy is None or shape.has_linear_attention:
         return None, None
     low, high = hardware_operators(shape, seq_len, policy, trainable=trainable, documents=documents)
-    return _executed(low), _executed(high)
+    return executed_flops(low), executed_flops(high)
 
 
-def _executed(ops: Iterable[Operator]) -> float:
+def executed_flops(ops: Iterable[Operator]) -> float:
+    """Return the executed FLOPs per token, with recomputation."""
     return sum(op.training + op.recomputed for op in ops)
 
 

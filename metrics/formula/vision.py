@@ -34,6 +34,7 @@ from typing import Final, Literal, TypeAlias
 from . import messages
 from .flops import (
     Operator,
+    Recompute,
     Trainable,
     adapter_flops,
     core_attention,
@@ -295,6 +296,27 @@ def counted_operators(
     return (*body, *head)
 
 
+def with_recomputation(
+    ops: Iterable[Operator], recompute: Recompute
+) -> tuple[tuple[Operator, ...], tuple[Operator, ...]]:
+    """Return a tower's operators with recomputation: lower and upper bound.
+
+    The policy is that of the language model. The tower may have another one, so the lower bound
+    recomputes nothing of it, and the upper bound another forward of each layer: both nothing for
+    the policy none. A frozen tower has no backward pass, so nothing runs twice.
+    """
+    low = tuple(ops)
+    high = tuple(
+        replace(op, recomputed=op.forward) if _is_recomputed(op, recompute) else op for op in low
+    )
+    return low, high
+
+
+def _is_recomputed(op: Operator, recompute: Recompute) -> bool:
+    outside = op.name in (PATCH_EMBEDDING, PROJECTOR)
+    return recompute != "none" and not outside and op.backward > 0
+
+
 def image_unit(tower: VisionTower) -> int:
     """Return the logged image tokens that become one token of the language model.
 
@@ -365,9 +387,14 @@ def per_token(ops: Iterable[Operator], tokens: int) -> tuple[Operator, ...]:
     )
 
 
+PATCH_EMBEDDING: Final = "vision patch embedding"
+PROJECTOR: Final = "vision projector"
+"""Operators outside of a tower's layers."""
+
+
 def _patch_embedding(tower: VisionTower, counts: PatchCounts) -> tuple[str, int, float]:
     flops = 2 * counts.patches * tower.patch * tower.hidden_size
-    return "vision patch embedding", 1, flops
+    return PATCH_EMBEDDING, 1, flops
 
 
 def _layer_terms(tower: VisionTower, counts: PatchCounts) -> Iterator[tuple[str, int, float]]:
@@ -383,7 +410,7 @@ def _projector_terms(tower: VisionTower, counts: PatchCounts) -> Iterator[tuple[
     if tower.projectors:
         merged = counts.patches / tower.merge**2
         weights = [w.rows * w.columns for p in tower.projectors for w in p.weights]
-        yield "vision projector", len(tower.projectors), merged * 2 * sum(weights)
+        yield PROJECTOR, len(tower.projectors), merged * 2 * sum(weights)
 
 
 Frame: TypeAlias = tuple[int, int]

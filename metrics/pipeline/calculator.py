@@ -112,7 +112,7 @@ class Question:
             raise messages.NO_VISION_TOWER(model=self.shape.name)
         if self.tower is not None and not self.images:
             raise messages.IMAGES_MISSING(model=self.shape.name)
-        if self.tower is not None and (self.phase != "train" or self.trainable or self.recompute):
+        if self.tower is not None and (self.phase != "train" or self.trainable):
             raise messages.IMAGES_WITHOUT_FULL_TRAINING()  # noqa: RSE102 - a kind
         if self.phase != "train" and (self.speeds or self.tokens or self.trainable):
             raise messages.INFERENCE_WITH_RATE()  # noqa: RSE102 - a kind
@@ -330,16 +330,29 @@ def _training(q: Question, ops: tuple[Operator, ...]) -> dict[str, Any]:
         "flops_per_token": exact,
         "flops_per_token_full_attention": flops.flops_per_token(full),
         "hardware_flops_per_token": None if low is None else [low, high],
+        **_executed_by_language_model(q),
         "rules": rules,
     }
     return out | (_speed(q, ops) if q.accelerator or q.peak_flops else {})
 
 
 def _executed(q: Question, recompute: str | None) -> tuple[float | None, float | None]:
-    """Return the bounds of executed FLOPs per token."""
-    return flops.hardware_flops_bounds(
+    """Return the bounds of executed FLOPs per token, a vision tower included."""
+    low, high = flops.hardware_flops_bounds(
         q.shape, q.seq_len, recompute, trainable=q.trainable, documents=q.documents
     )
+    if low is None or high is None:
+        return None, None
+    least, most = vision.with_recomputation(_seen(q), cast("flops.Recompute", recompute))
+    return low + flops.executed_flops(least), high + flops.executed_flops(most)
+
+
+def _executed_by_language_model(q: Question) -> dict[str, Any]:
+    """Return the bounds without the vision tower, if there is one and they are known."""
+    if q.tower is None or flops.hfu_unknown_reason(q.recompute, q.shape):
+        return {}
+    low, high = flops.hardware_flops_bounds(q.shape, q.seq_len, q.recompute, documents=q.documents)
+    return {"hardware_flops_per_token_language_model": [low, high]}
 
 
 def _speed(q: Question, ops: tuple[Operator, ...]) -> dict[str, Any]:
@@ -370,19 +383,27 @@ def _speed(q: Question, ops: tuple[Operator, ...]) -> dict[str, Any]:
         "tflops": tgs * flops.flops_per_token(ops) / 1e12,
         "hfu": None if executed is None else [tgs * seconds for seconds in executed],
     }
+    if q.tower is not None and executed is not None:
+        alone = _executed_seconds(replace(q, tower=None, images=()), dtype_of, device)
+        out["hfu_language_model"] = [tgs * seconds for seconds in alone or ()]
     if q.hfu is not None and executed is not None:
         out["tgs_range"] = [q.hfu / executed[1], q.hfu / executed[0]]
-    if q.tokens is not None and q.gpus is not None:
-        seconds = q.tokens / (tgs * q.gpus)
-        out |= {
-            "tokens": q.tokens,
-            "gpus": q.gpus,
-            "training_seconds": seconds,
-            "training_days": seconds / 86_400,
-            "gpu_hours": seconds * q.gpus / 3600,
-            "training_flops": q.tokens * flops.flops_per_token(ops),
-        }
-    return out
+    return out | _time(q, tgs, flops.flops_per_token(ops))
+
+
+def _time(q: Question, tgs: float, flops_per_token: float) -> dict[str, Any]:
+    """Return the time and the FLOPs of the tokens in question, if any."""
+    if q.tokens is None or q.gpus is None:
+        return {}
+    seconds = q.tokens / (tgs * q.gpus)
+    return {
+        "tokens": q.tokens,
+        "gpus": q.gpus,
+        "training_seconds": seconds,
+        "training_days": seconds / 86_400,
+        "gpu_hours": seconds * q.gpus / 3600,
+        "training_flops": q.tokens * flops_per_token,
+    }
 
 
 def _device(q: Question, fastest: Dtype) -> Accelerator:
@@ -399,16 +420,17 @@ def _executed_seconds(
     q: Question, dtype_of: DtypeOf, device: Accelerator
 ) -> tuple[float, float] | None:
     """Return bounds of the ideal time of executed work [s per token], if known."""
-    if q.tower is not None or flops.hfu_unknown_reason(q.recompute, q.shape):
+    if flops.hfu_unknown_reason(q.recompute, q.shape):
         return None
-    low, high = flops.hardware_operators(
-        q.shape,
-        q.seq_len,
-        cast("flops.Recompute", q.recompute),
-        trainable=q.trainable,
-        documents=q.documents,
+    policy = cast("flops.Recompute", q.recompute)
+    bounds = flops.hardware_operators(
+        q.shape, q.seq_len, policy, trainable=q.trainable, documents=q.documents
     )
-    seconds = [flops.ideal_seconds_per_token(ops, dtype_of, device.peaks) for ops in (low, high)]
+    seen = vision.with_recomputation(_seen(q), policy)
+    seconds = [
+        flops.ideal_seconds_per_token((*images, *text), dtype_of, device.peaks)
+        for images, text in zip(seen, bounds, strict=True)
+    ]
     return seconds[0], seconds[1]
 
 

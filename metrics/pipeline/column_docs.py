@@ -82,6 +82,13 @@ METRIC_MEANINGS: Final[dict[str, tuple[str, str]]] = {
         "(growth to the end, or jump), from_step, to_step, bytes_before, bytes_after; null with "
         "fewer than 8 windows",
     ),
+    "joules_per_token": (
+        "J/token",
+        "energy of the GPUs alone for one token, in steady windows; null without energy or power",
+    ),
+    "kwh_per_billion_tokens": ("kWh", "the same for 1 billion tokens"),
+    "power_w": ("W", "mean power of one GPU in steady windows"),
+    "energy_source": ("", "origin of the energy: the log, or samples beside it and their clock"),
     "startup_s": (
         "s",
         "from the first time stamp to the first step line, without the usual time of its steps",
@@ -119,6 +126,11 @@ METRIC_MEANINGS: Final[dict[str, tuple[str, str]]] = {
         "unknown",
     ),
     "hfu_high": ("", "HFU, upper bound"),
+    "hfu_language_model_low": (
+        "",
+        "hfu_low without the vision tower; null for models without one",
+    ),
+    "hfu_language_model_high": ("", "hfu_high without the vision tower"),
     "implied": (
         "",
         "impossible MFU above 100 %; then mfu is null, and a warning gives the likely cause",

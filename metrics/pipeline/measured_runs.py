@@ -5,6 +5,7 @@ A property is a step of the analysis, computed on first access from earlier step
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any
@@ -29,7 +30,12 @@ from ..runs.goodput import goodput
 from ..runs.resume_chains import link_resumes
 from ..throughput import rank_skew, resolved_facts, throughput, warmup
 from ..throughput import windows as logged_windows
-from ..throughput.closing_figures import closing_figures
+from ..throughput.closing_figures import (
+    ResultsFile,
+    RunKnowledge,
+    closing_figures,
+    results_file,
+)
 from ..throughput.end_to_end import launch_clocks
 from ..utilization.formula_inputs import count_adapter_params, find_shape
 
@@ -106,8 +112,23 @@ class MeasuredRuns:
         tables = self.tables
         stated = [run for run, values in self.stated.items() if "global_batch_size" in dict(values)]
         return closing_figures(
-            tables["runs"], tables["steps"], tables["events"], self._flos_params, stated
+            *(tables["runs"], tables["steps"], tables["events"], self._flos_params),
+            RunKnowledge(stated, self._results_files),
         )
+
+    @cached_property
+    def _results_files(self) -> Mapping[str, ResultsFile]:
+        """Results beside the logs, by run_id; of a log with several launches none."""
+        launches = Counter(self.tables["runs"]["sha256"])
+        given = self.held_facts.filter(pl.col("name") == "closing_figures")["run_id"]
+        found = {}
+        for run_id, sha256 in self.tables["runs"].select("run_id", "sha256").iter_rows():
+            if launches[sha256] > 1 or run_id not in given:
+                continue
+            facts = {row["name"]: row for row in self.facts_by_run.get(run_id, [])}
+            if (file := results_file(facts)) is not None:
+                found[run_id] = file
+        return found
 
     def _flos_params(self, run_id: str) -> int | None:
         """Return the parameters in the HF Trainer's FLOPs, None for an unknown model."""

@@ -83,8 +83,8 @@ IMAGES_MISSING: Final = ErrorKind(
 )
 IMAGES_WITHOUT_FULL_TRAINING: Final = ErrorKind(
     "images-without-full-training",
-    "With images, only full training without activation checkpointing is covered.",
-    "Images are given for inference, LoRA or activation checkpointing.",
+    "With images, only full training is covered.",
+    "Images are given for inference or LoRA.",
     FormulaInputError,
 )
 INFERENCE_WITH_RATE: Final = ErrorKind(

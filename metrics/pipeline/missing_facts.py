@@ -60,13 +60,14 @@ ALTERNATIVES: Final[Mapping[str, str]] = {
     ),
     "micro_batch_size": "tokens_per_step and gradient_accumulation",
     "packed": "mean_sample_length or tokens_per_step",
+    "mean_sample_length": "tokens_per_step; or packed=true, to count padding as tokens",
 }
 """Other facts that may be given instead of a fact."""
 
 CONDITIONS: Final[Mapping[str, str]] = {
     "trainable": "if lora: lora_rank and lora_targets too",
     "model": "if it has multi-token prediction: mtp_modules too",
-    "packed": "if false: tokens that the log counts without padding",
+    "packed": "if false: mean_sample_length and sample_length_deviation too",
 }
 """Facts that a value of another fact asks for in addition."""
 
@@ -90,6 +91,8 @@ _STAND_INS: Final[Mapping[str, str]] = {
     "precision": "bf16",
     "trainable": "full",
     "packed": "true",
+    "mean_sample_length": "1000",
+    "sample_length_deviation": "100",
     "micro_batch_size": "1",
     "global_batch_size": "8",
     "gradient_accumulation": "1",

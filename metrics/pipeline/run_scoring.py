@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from math import isfinite
 from typing import Any, Final, NamedTuple, cast
 
@@ -22,6 +22,7 @@ from ..formula.accelerators import Accelerator
 from ..formula.flops import FORMULA_VERSION
 from ..throughput import rank_skew, resolved_facts, throughput
 from ..throughput.messages import COUNTS_APART, EVIDENCE_MISCOUNTED
+from ..utilization.energy import energy_of_run
 from ..utilization.formula_inputs import UtilizationResult, integer_fact, is_inferred, text_fact
 from ..utilization.utilization import score_utilization
 from . import messages
@@ -97,6 +98,7 @@ def score_run(run: RunRow, measured: MeasuredRuns, overlay: Sequence[Accelerator
         *_other_tokens(row, run_messages),
         *logged.era_date_warnings(audit, formula_facts),
     ]
+    run_messages += _set_energy(row, run, measured, facts)
     _split_messages(row, run_messages)
     _set_phases(row, measured.phases(run))
     row["levels"] = _with_phases(row, run, measured)
@@ -105,6 +107,19 @@ def score_run(run: RunRow, measured: MeasuredRuns, overlay: Sequence[Accelerator
     whole = {**row, **measured.chain_of_run.get(run_id, {}), **ranks}
     _check_finite(whole)
     return ScoredRun(whole, audit, audit.formula_facts or formula_facts, lines, inferred)
+
+
+def _set_energy(
+    row: MetricsRow, run: RunRow, measured: MeasuredRuns, facts: FactsByName
+) -> list[Message]:
+    """Fill the columns on energy; return doubts about it."""
+    if row["tgs"] is None:
+        return []
+    windows = measured.windows_of_run[run["run_id"]]
+    energy, doubt = energy_of_run(windows, run["evidence"] or (), facts)
+    for name, value in energy.items():
+        row[name] = value  # type: ignore[literal-required]
+    return [] if doubt is None else [doubt]
 
 
 def _set_phases(row: MetricsRow, table: PhaseTable) -> None:
@@ -161,10 +176,22 @@ def _row(
         "model": text_fact(facts, "model"),
         "formula": FORMULA_VERSION,
         "inferred": sorted(inferred),
-        "missing": list(dict.fromkeys([*(rates["throughput_missing"] or []), *scored.missing])),
+        "missing": list(dict.fromkeys([*_rate_facts(row, rates, inferred), *scored.missing])),
     }
     row |= {name: value for name, value in scored.values.items() if value is not None}
     return cast(MetricsRow, row)
+
+
+def _rate_facts(
+    row: Mapping[str, Any], rates: throughput.RateSummary, inferred: Collection[str]
+) -> list[str]:
+    """Return the facts that a rate lacks.
+
+    If a user or the log says that samples are padded, only their mean length gives tokens.
+    """
+    is_padded = row["packed"] == "false" and "packed" not in inferred
+    instead = {"packed": "mean_sample_length"} if is_padded else {}
+    return [instead.get(name, name) for name in rates["throughput_missing"] or ()]
 
 
 def _of_unread_lines(sources: Sequence[Mapping[str, Any]]) -> list[Message]:

@@ -4,6 +4,9 @@
     RunningAvgSamplesPerSec x seconds of a step         samples of a step (DeepSpeed's timer)
     total_flos / (6 x parameters x steps)               tokens of a step, padding included
 
+A file beside the log, such as all_results.json, has the same figures, and more digits. It counts if
+the log's last line agrees or is absent.
+
 No rate uses these figures. They check a batch or a length given by the user or the log
 (metrics.throughput.token_counts). The Trainer counts FLOPs without embeddings, of all experts, and
 of frozen weights too (transformers/modeling_utils.py floating_point_ops@v5.23.0).
@@ -12,10 +15,11 @@ of frozen weights too (transformers/modeling_utils.py floating_point_ops@v5.23.0
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from decimal import Decimal, InvalidOperation
 from typing import Any, Final, Literal
 
@@ -34,6 +38,7 @@ CLOSING_SCHEMA: Final = pl.Schema(
         "run_id": TEXT,
         "closing": pl.List(pl.Struct({"identity": TEXT, "per_step": FLOAT, "error": FLOAT})),
         "end_samples_per_second": FLOAT,
+        "results_apart": TEXT,
         "running_samples_per_second": FLOAT,
     }
 )
@@ -50,6 +55,36 @@ weights."""
 MIN_FLOS_TOKENS: Final = 1.0
 """Least tokens of a step from total_flos. ZeRO-3 leaves no parameters to count, so fewer tokens
 show nothing."""
+
+
+MIN_TRAINED_SHARE: Final = 0.97
+"""Least share of the planned steps that a log reaches if FLOPs of a file are of all of them: a
+training that stopped early has fewer."""
+
+
+@dataclass(frozen=True, slots=True)
+class ResultsFile:
+    """Closing figures in a file beside the log of one run.
+
+    figures: as printed, by the Trainer's names; total_steps: planned
+    """
+
+    name: str
+    figures: Mapping[str, str]
+    total_steps: int | None
+
+
+def results_file(facts: Mapping[str, Mapping[str, Any]]) -> ResultsFile | None:
+    """Return the results beside a run's log. facts: rows of resolved facts, by name."""
+    fact = facts.get("closing_figures")
+    if fact is None or not str(fact["origin"]).startswith("companion:"):
+        return None
+    with suppress(ValueError):
+        figures = json.loads(fact["value"], parse_float=str, parse_int=str)
+        total = facts.get("total_steps", {}).get("value")
+        name = str(fact["origin"]).removeprefix("companion:")
+        return ResultsFile(name, figures, int(total) if total else None)
+    return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,33 +178,109 @@ def _printed(fields: Mapping[str, str], name: str) -> tuple[float, float] | None
     return None
 
 
+@dataclass(frozen=True, slots=True)
+class RunKnowledge:
+    """Facts about closing figures, by run_id.
+
+    batch_stated: runs whose log states the batch. DeepSpeed's timer divides this batch by the time,
+        so its figure is no independent evidence there.
+    results: files beside the logs
+    """
+
+    batch_stated: Collection[str] = ()
+    results: Mapping[str, ResultsFile] = field(default_factory=dict)
+
+
+NO_KNOWLEDGE: Final = RunKnowledge()
+
+
 def closing_figures(
     runs: pl.DataFrame,
     steps: pl.DataFrame,
     events: pl.DataFrame,
     params: FlosParams,
-    batch_stated: Collection[str] = (),
+    knowledge: RunKnowledge = NO_KNOWLEDGE,
 ) -> pl.DataFrame:
     """Compute the closing figures of each run: columns of CLOSING_SCHEMA.
 
     end_samples_per_second: of the whole training over all ranks, from the last line
     running_samples_per_second: the timer's last mean since the start
+    results_apart: the figure of a file beside the log that the log's last line contradicts
 
     runs, steps, events: as in ingest.core.schema
     params: called only for runs that print FLOPs
-    batch_stated: runs whose log states the batch. DeepSpeed's timer divides this batch by the time,
-        so its figure is no independent evidence there.
     """
-    rows = [
-        {
-            "run_id": run_id,
-            "closing": [*_of_run(replace(end, average=None) if run_id in batch_stated else end)],
-            "end_samples_per_second": (_printed(end.said, "train_samples_per_second") or [None])[0],
-            "running_samples_per_second": end.average,
-        }
-        for run_id, end in _run_ends(runs, steps, events, params)
-    ]
+    last_steps = dict(steps.group_by("run_id").agg(pl.col("step").max()).iter_rows())
+    ends = dict(_run_ends(runs, steps, events, params))
+    for run_id in knowledge.results:
+        ends.setdefault(run_id, _end_without_line(params, run_id))
+    rows = []
+    for run_id, end in ends.items():
+        apart = None
+        whole = end
+        if (file := knowledge.results.get(run_id)) is not None:
+            apart = _contradiction(end, file)
+            whole = end if apart else _with_results(end, file, last_steps.get(run_id))
+        average = None if run_id in knowledge.batch_stated else end.average
+        rows.append(
+            {
+                "run_id": run_id,
+                "closing": [*_of_run(replace(whole, average=average))],
+                "end_samples_per_second": (_printed(whole.said, SAMPLES_KEY) or [None])[0],
+                "results_apart": apart,
+                "running_samples_per_second": end.average,
+            }
+        )
     return pl.DataFrame(rows, schema=CLOSING_SCHEMA)
+
+
+SAMPLES_KEY: Final = "train_samples_per_second"
+STEPS_KEY: Final = "train_steps_per_second"
+RESULTS_KEYS: Final = (SAMPLES_KEY, STEPS_KEY, "total_flos")
+
+
+def _end_without_line(params: FlosParams, run_id: str) -> RunEnd:
+    """Return the end of a log without closing figures."""
+    return RunEnd({}, None, None, None, None, None, lambda: params(run_id))
+
+
+def _contradiction(end: RunEnd, file: ResultsFile) -> str | None:
+    """Return the first figure of a file that the log's last line contradicts."""
+    seconds = {} if end.seconds is None else {"train_runtime": f"{end.seconds:.6g}"}
+    logged = {key: end.said[key] for key in RESULTS_KEYS if key in end.said} | seconds
+    for key, text in logged.items():
+        ours, theirs = _printed(logged, key), _printed(file.figures, key)
+        if ours is None or theirs is None:
+            continue
+        if abs(ours[0] / theirs[0] - 1) > ours[1] + theirs[1] + MAX_FLOAT_ERROR:
+            return f"{key} is {text} in the log and {file.figures[key]} in {file.name}"
+    time, rate = (_printed(file.figures, key) for key in ("train_runtime", STEPS_KEY))
+    if file.total_steps is None or time is None or rate is None:
+        return None
+    steps = time[0] * rate[0]
+    if abs(steps / file.total_steps - 1) <= rate[1] + MAX_STEPS_GAP:
+        return None
+    return f"{file.total_steps:,} planned steps in the log and {steps:,.0f} in {file.name}"
+
+
+MAX_STEPS_GAP: Final = 0.01
+"""Relative gap of planned steps to seconds times steps/s, beyond the rounding of steps/s."""
+
+
+MAX_FLOAT_ERROR: Final = 1e-6
+"""Relative difference of two copies of a number, such as seconds with six digits."""
+
+
+def _with_results(end: RunEnd, file: ResultsFile, last_step: int | None) -> RunEnd:
+    """Return an end with the figures of a file that the log does not print."""
+    added = {key: file.figures[key] for key in RESULTS_KEYS if key in file.figures}
+    reached = (last_step or 0) >= MIN_TRAINED_SHARE * (file.total_steps or math.inf)
+    if end.step is None and not reached:
+        added.pop("total_flos", None)
+    epoch = end.epoch
+    with suppress(KeyError, ValueError):
+        epoch = epoch or float(file.figures["epoch"])
+    return replace(end, said=added | dict(end.said), step=end.step or file.total_steps, epoch=epoch)
 
 
 def _of_run(end: RunEnd) -> Iterator[dict[str, Any]]:

@@ -307,6 +307,20 @@ COUNTS_APART: Final = MessageKind(
     when="Two counts of the same tokens differ.",
     fix="{fits}",
 )
+LABEL_TOKENS: Final = MessageKind(
+    "label-tokens",
+    "TGS counts only the tokens in the loss, {least:,.0f} to {most:,.0f} a step, so it is too low: "
+    "the model also computes prompts and padding",
+    "unranked",
+    when="The only tokens of a log are those with a label, and their number varies.",
+    fix="ingest the console log of the run too, which counts all tokens",
+)
+RESULTS_APART: Final = MessageKind(
+    "results-apart",
+    "A file beside the log is of another run, and is not used: {apart}",
+    when="A file such as all_results.json contradicts the last line of the log.",
+    fix="keep the files of each run in a folder of its own",
+)
 BATCH_CHANGES: Final = MessageKind(
     "batch-changes",
     "{changes}",

@@ -138,12 +138,13 @@ def summarise(windows: pl.DataFrame, runs: pl.DataFrame, facts: pl.DataFrame) ->
     known = facts.join(lengths, on="run_id").rows_by_key(
         "run_id", named=True, unique=True, include_key=True
     )
-    rows = [
-        _summary(run, by_run.get(run["run_id"]), known.get(run["run_id"], {}))
-        for run in runs.sort("run_id").iter_rows(named=True)
-    ]
-    for row in rows:
-        row["throughput_warnings"] = [message.row for message in row["throughput_warnings"]]
+    rows = []
+    for run in runs.sort("run_id").iter_rows(named=True):
+        row = _summary(run, by_run.get(run["run_id"]), known.get(run["run_id"], {}))
+        doubts = [*row["throughput_warnings"]]
+        if apart := run.get("results_apart"):
+            doubts.append(messages.RESULTS_APART(apart=apart))
+        rows.append(row | {"throughput_warnings": [message.row for message in doubts]})
     return pl.DataFrame([{n: row.get(n) for n in SUMMARY} for row in rows], schema=SUMMARY)
 
 
@@ -318,6 +319,7 @@ def _token_doubts(
         counts.uncounted_tokens_reason(windows, facts),
         counts.partial_sequence_warning(windows, steady.indices, facts),
         counts.mean_tokens_note(windows, steady.indices, facts),
+        counts.label_tokens_warning(windows, steady.indices),
         counts.batch_change_warning(windows, steady.indices, facts),
     )
 
@@ -695,7 +697,7 @@ NO_RATE_KINDS: Final = frozenset(
 """Kinds of messages that say why there is no rate, whatever facts are missing."""
 RATE_FACTS: Final = (
     *("log_interval", "seq_len", "gpus", "global_batch_size", "micro_batch_size", "packed"),
-    "gradient_accumulation",
+    *("gradient_accumulation", "mean_sample_length"),
 )
 """Facts that a rate may lack. A model or an accelerator is not among them, and comes later in the
 list of missing facts."""

@@ -32,6 +32,7 @@ from .messages import (
     BATCH_CHANGES,
     COUNTER_TOO_COARSE,
     COUNTS_APART,
+    LABEL_TOKENS,
     PARTIAL_SEQUENCES,
     PROCESS_SUM_UNKNOWN,
     RANK_SUM_DOUBTFUL,
@@ -628,6 +629,20 @@ def _cause(windows: RunArrays, facts: Mapping[str, Any], apart: _Gap) -> str | N
         _padding(apart),
     )
     return next((cause for cause in causes if cause is not None), None)
+
+
+def label_tokens_warning(windows: RunArrays, indices: IntArray) -> Message | None:
+    """Warn where TGS counts tokens in the loss, unless each position is one.
+
+    Masks and lengths vary from step to step; full batches do not.
+    """
+    if not windows.has_quirk("tokens_of_labels") or not len(indices):
+        return None
+    if not (windows.texts("counted_by")[indices] == "all_ranks").any():
+        return None
+    tokens = windows["step_tokens"][indices]
+    least, most = float(np.nanmin(tokens)), float(np.nanmax(tokens))
+    return LABEL_TOKENS(least=least, most=most) if least < most else None
 
 
 def _batch_changes(facts: Mapping[str, Any]) -> str | None:

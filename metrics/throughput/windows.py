@@ -29,7 +29,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from ..core.arrays import BoolArray, FloatArray, IntArray
-from ..core.extra_figures import extra_figure
+from ..core.extra_figures import extra_figure, possible_figure
 from ..core.print_precision import MAX_STAMP_ERROR_S, MAX_UNEXPLAINED_GAP, digits_of
 from ..core.quirks import has_quirk
 from ..core.run_arrays import MICROSECONDS_PER_SECOND, RunArrays, total
@@ -138,10 +138,17 @@ def fold_ranks(steps: pl.DataFrame) -> pl.DataFrame:
     return pl.concat([folded, alone.select(folded.columns)]).sort("run_id", maintain_order=True)
 
 
+PRINTED_ENERGY: Final = r'"energy per GPU \(J/iter/GPU\)": "?([\d.eE+-]+)'
+"""Energy of an iteration on one GPU, the mean since the line before, without evaluations
+(NVIDIA/Megatron-LM/megatron/training/training.py@core_v0.12.0 training_log, `--log-energy`)."""
+
 _LINE_FIGURES: Final = {
     "wall_s": pl.col("elapsed_s") + pl.col("data_s").fill_null(0.0),
     "rated_tokens": pl.col("logged_tgs") * pl.col("elapsed_s"),
     "rated_samples": pl.col("logged_samples_per_second") * pl.col("elapsed_s"),
+    "energy_j": possible_figure(
+        pl.col("extra").str.extract(PRINTED_ENERGY).cast(pl.Float64, strict=False)
+    ),
     "image_total": pl.col("image_tokens") ** 2,
     "image_squares": pl.col("image_attention_ratio") * pl.col("image_tokens") ** 2,
     "image_spread": pl.col("image_attention_ratio") * pl.col("image_tokens"),
@@ -169,7 +176,7 @@ def _fold_lines(steps: pl.DataFrame) -> pl.DataFrame:
         pl.col("data_s").max(),
         pl.col("rank_tokens", "rank_slots", "attention_ratio").mean(),
         pl.col("image_tokens", "image_attention_ratio").mean(),
-        pl.col("image_total", "image_squares", "image_spread").mean(),
+        pl.col("image_total", "image_squares", "image_spread", "energy_j").mean(),
         pl.col("samples", "sequence_length", "step_tokens").max(),
         pl.col("consumed_samples", "consumed_tokens", "consumed_non_padding").max(),
         pl.coalesce(loss.filter(loss >= 0).first(), loss.drop_nulls().first()),

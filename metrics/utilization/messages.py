@@ -282,3 +282,8 @@ NO_COMMON_VOCABULARY: Final = ErrorKind(
     ShapeError,
     fix=f"{GIVE_CONFIG}{{alike}}",
 )
+ENERGY_UNKNOWN: Final = MessageKind(
+    "energy-doubtful",
+    "Energy per token unknown or in doubt: {why}",
+    when="A log, or a file beside it, has energy or power, and no certain joules per token.",
+)

@@ -8,7 +8,7 @@ The framework's own figures are never used.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
@@ -16,7 +16,7 @@ import polars as pl
 
 from fairmfu.ingest.core.schema import FLOAT, INT, TEXT
 
-from ..formula import flops
+from ..formula import flops, vision
 from ..formula.accelerators import Accelerator, explain_missing_peak
 from ..formula.flops import Operator
 from ..formula.precision import BELOW_16_BITS, DtypeOf
@@ -261,10 +261,12 @@ def _with_images(
 ) -> dict[str, float | None]:
     """Return the figures of a run with a vision tower, and warn of doubts.
 
-    `mfu` and its conventions count the tower, or are null; `mfu_language_model` never counts it.
+    `mfu`, HFU and their conventions count the tower, or are null; the figures of the language
+    model never count it.
     """
     language = run.language_operators()
-    alone = {"mfu_language_model": mfu(*language)}
+    alone: dict[str, float | None] = {"mfu_language_model": mfu(*language)}
+    alone |= {name: values[name] for name in HFU_BOUNDS_OF_LANGUAGE if name in values}
     if images.contradiction is not None:
         return {"mfu": None, **alone}
     shown = [
@@ -304,13 +306,31 @@ def _under_each_convention(
     if "bf16" in hardware.peaks:
         values["mfu_bf16"] = mfu(exact, lambda *_: "bf16")
         values["mfu_bf16_full_attention"] = mfu(full, lambda *_: "bf16")
-    recompute = recompute_fact(facts) if run.images is None else None  # the tower has its own
+    recompute = recompute_fact(facts)
     if recompute is not None and flops.hfu_unknown_reason(recompute, run.shape) is None:
-        low, high = flops.hardware_operators(
-            run.shape, run.seq_len, recompute, trainable=run.trainable, attended=run.attended_pairs
-        )
-        values |= {"hfu_low": mfu(low), "hfu_high": mfu(high)}
+        values |= _hfu(run, recompute, mfu)
     return values
+
+
+def _hfu(
+    run: FormulaInputs, recompute: flops.Recompute, mfu: Callable[[tuple[Operator, ...]], float]
+) -> dict[str, float]:
+    """Return the bounds of HFU, with and without the vision tower, if there is one."""
+    language = flops.hardware_operators(
+        run.shape, run.seq_len, recompute, trainable=run.trainable, attended=run.attended_pairs
+    )
+    if run.images is None:
+        return {name: mfu(ops) for name, ops in zip(HFU_BOUNDS, language, strict=True)}
+    tower = vision.with_recomputation(run.images.operators(), recompute)
+    alone = zip(HFU_BOUNDS_OF_LANGUAGE, language, strict=True)
+    whole = zip(HFU_BOUNDS, language, tower, strict=True)
+    return {name: mfu(ops) for name, ops in alone} | {
+        name: mfu((*seen, *ops)) for name, ops, seen in whole
+    }
+
+
+HFU_BOUNDS: Final = ("hfu_low", "hfu_high")
+HFU_BOUNDS_OF_LANGUAGE: Final = ("hfu_language_model_low", "hfu_language_model_high")
 
 
 def _mfu_bounds(run: FormulaInputs, hardware: Hardware, tgs: float, *, most: float) -> str:

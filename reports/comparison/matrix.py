@@ -8,9 +8,15 @@ from typing import Any, Final
 
 import polars as pl
 
-from fairmfu.metrics.compare.comparability import COLUMN_LABELS, plain_value
+from fairmfu.metrics.compare.comparability import COLUMN_LABELS
 from fairmfu.metrics.compare.comparison_row import ComparisonRow
-from fairmfu.metrics.compare.studies import FACTS, rate_of, settings_of, value_words
+from fairmfu.metrics.compare.studies import (
+    FACTS,
+    known_value,
+    rate_of,
+    settings_of,
+    value_words,
+)
 from fairmfu.metrics.core.run_table import value_of
 
 from ..text.claims_text import join_words
@@ -31,6 +37,7 @@ _TYPES: Final[Mapping[str, Any]] = {
     "outcome": pl.String,
     "settings": pl.Int64,
     "runs": pl.List(pl.String),
+    "run_ids": pl.List(pl.String),
 }
 MATRIX_SCHEMA: Final = pl.Schema(_TYPES)
 
@@ -40,11 +47,11 @@ def matrix_frame(rows: Sequence[ComparisonRow], by_row: str, by_column: str) -> 
 
     by_row, by_column: names of MATRIX_FACTS
     tgs [tokens/s/GPU], samples_per_second, mfu [share], peak_memory_bytes: of the fastest setting
-    settings: settings in the cell that differ in other facts; runs: names, the fastest first
+    settings: settings in the cell that differ in other facts; runs, run_ids: the fastest first
     """
     cells: dict[tuple[object, object], list[ComparisonRow]] = defaultdict(list)
     for run in rows:
-        cells[plain_value(value_of(run, by_row)), plain_value(value_of(run, by_column))].append(run)
+        cells[known_value(run, by_row), known_value(run, by_column)].append(run)
     order = sorted(cells, key=lambda cell: tuple(map(_order, cell)))
     return pl.DataFrame([_cell(*cell, cells[cell]) for cell in order], schema=MATRIX_SCHEMA)
 
@@ -60,6 +67,7 @@ def _cell(row: object, column: object, runs: Sequence[ComparisonRow]) -> dict[st
     found = sorted(settings_of(runs), key=rate_of, reverse=True)
     best = found[0]
     bad = [run["outcome"] for run in runs if run["outcome"] in BAD_OUTCOMES]
+    ordered = [run for setting in found for run in setting.rows]
     return {
         "row": value_words(row),
         "column": value_words(column),
@@ -69,7 +77,21 @@ def _cell(row: object, column: object, runs: Sequence[ComparisonRow]) -> dict[st
         "peak_memory_bytes": best.first["peak_memory_bytes"],
         "outcome": OUTCOME_LABELS[bad[0] or ""] if bad else None,
         "settings": len(found),
-        "runs": [run["label"] for setting in found for run in setting.rows],
+        "runs": [run["label"] for run in ordered],
+        "run_ids": [run["run_id"] for run in ordered],
+    }
+
+
+def matrix_json(rows: Sequence[ComparisonRow], by_row: str, by_column: str) -> dict[str, Any]:
+    """Return the matrix of the page: headings, and cells with their words and runs."""
+    cells = matrix_frame(rows, by_row, by_column)
+    return {
+        "rows": COLUMN_LABELS.get(by_row, by_row),
+        "columns": COLUMN_LABELS.get(by_column, by_column),
+        "headings": cells["column"].unique(maintain_order=True).to_list(),
+        "lines": cells["row"].unique(maintain_order=True).to_list(),
+        "cells": [cell | {"says": _words(cell)} for cell in cells.iter_rows(named=True)],
+        "notes": _notes(rows, cells, {by_row, by_column}),
     }
 
 
@@ -79,7 +101,8 @@ def matrix_text(
     """Return the matrix with its notes; JSON and CSV have a row per cell."""
     cells = matrix_frame(rows, by_row, by_column)
     if output in ("json", "csv"):
-        shown = cells.with_columns(pl.col("runs").list.join("; ")) if output == "csv" else cells
+        joined = pl.col("runs", "run_ids").list.join("; ")
+        shown = cells.with_columns(joined) if output == "csv" else cells
         return render_frame(shown, output)
     columns = cells["column"].unique(maintain_order=True).to_list()
     known = {(cell["row"], cell["column"]): cell for cell in cells.iter_rows(named=True)}

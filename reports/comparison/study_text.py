@@ -353,6 +353,7 @@ def study_table(study: Study, output: str, order: Order = None) -> str:
 _COSTS: Final[Columns] = {
     "gpu_hours_per_billion_tokens": ("GPU-h per\n1 billion tokens", decimal),
     "cost_per_billion_tokens": ("cost of\n1 billion tokens", "{:,.2f}".format),
+    "kwh_per_billion_tokens": ("kWh per\n1 billion tokens", decimal),
 }
 _USE: Final[Columns] = {
     "mfu": ("MFU exact\nattention", percent),
@@ -439,6 +440,7 @@ STUDY_SCHEMA: Final = pl.Schema(
         "tokens_per_update": pl.Float64,
         "gpu_hours_per_billion_tokens": pl.Float64,
         "cost_per_billion_tokens": pl.Float64,
+        "kwh_per_billion_tokens": pl.Float64,
         "doubt": pl.String,
         "outcome": pl.String,
     }
@@ -479,7 +481,7 @@ def _frame_row(study: Study, effect: Effect, points: dict[int, ScalePoint]) -> d
 
 COPIED_COLUMNS: Final = (
     *("peak_memory_bytes", "seconds_per_step", "tokens_per_update"),
-    *("gpu_hours_per_billion_tokens", "cost_per_billion_tokens"),
+    *("gpu_hours_per_billion_tokens", "cost_per_billion_tokens", "kwh_per_billion_tokens"),
 )
 
 

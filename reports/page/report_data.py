@@ -42,6 +42,7 @@ from ..charts import charts
 from ..charts.figure import Figure
 from ..charts.run_series import MAX_STEP_BINS
 from ..charts.tooltips import CONVENTIONS, run_cards
+from ..comparison.matrix import matrix_json
 from ..comparison.study_text import (
     shown_studies,
     study_frame,
@@ -150,6 +151,7 @@ def report(  # noqa: PLR0913 - each is an option of the command
     check: Callable[[pl.DataFrame], None] = lambda _: None,
     analysis: Analysis | None = None,
     asked: Mapping[str, AskedFacts] = NOTHING_KEPT,
+    matrix: tuple[str, str] | None = None,
 ) -> ReportContent:
     """Return the report's contents for the named runs only; for `save_report`.
 
@@ -158,7 +160,8 @@ def report(  # noqa: PLR0913 - each is an option of the command
         users and hosts in all texts. store: path for the commands of the page; None for the usual
         store. check: gets the metrics of these runs, and may raise before
         the rest is computed. analysis: of these runs, with the metrics of all; computed without
-        one. asked: missing facts that a store keeps, by run_id.
+        one. asked: missing facts that a store keeps, by run_id. matrix: facts of the rows and of
+        the columns of a table, each cell with links to its runs.
 
     `data` is the output of `--format json`, by docs/report.schema.json: tgs [tokens/s/GPU], mfu
     [fraction], times [s]; `figures` are its charts, of which `draw` returns one by name.
@@ -175,7 +178,16 @@ def report(  # noqa: PLR0913 - each is an option of the command
     hides = Redaction() if redact else None
     version = metadata.version("fairmfu")
     return build_content(
-        analysis, chosen, tables, title, price, version, redaction=hides, store=store, asked=asked
+        analysis,
+        chosen,
+        tables,
+        title,
+        price,
+        version,
+        redaction=hides,
+        store=store,
+        asked=asked,
+        matrix=matrix,
     )
 
 
@@ -200,16 +212,20 @@ def build_content(  # noqa: PLR0913, PLR0917 - a store, and how it is to be told
     redaction: Redaction | None = None,
     store: str | None = None,
     asked: Mapping[str, AskedFacts] = NOTHING_KEPT,
+    matrix: tuple[str, str] | None = None,
 ) -> ReportContent:
     """Return the contents of the report on these runs.
 
     metrics: rows of analysis.metrics; tables: of the store, at least of these runs; version: of
-        fairmfu; redaction: hides texts, and collects them here; store, asked: as for `report`
+        fairmfu; redaction: hides texts, and collects them here; store, asked, matrix: as for
+        `report`
     """
 
     def say(analysis: Analysis, metrics: pl.DataFrame) -> ReportContent:
         parts = _Parts(analysis, metrics, tables, store, asked)
-        content = _content(parts, metrics, title, price, version, redaction=redaction)
+        content = _content(
+            parts, metrics, title, price, version, redaction=redaction, matrix=matrix
+        )
         return replace(content, analysis=analysis, metrics=metrics, say=say)
 
     return analysis.present(metrics, say)
@@ -223,12 +239,14 @@ def _content(  # noqa: PLR0913 - as `build_content`
     version: str,
     *,
     redaction: Redaction | None,
+    matrix: tuple[str, str] | None,
 ) -> ReportContent:
     ranked, rows = _ordered_rows(parts, metrics, price)
     data = json_value(
         _header(metrics, title, version)
         | _overview(rows, parts)
         | _comparison(ranked, rows, parts.needs)
+        | {"matrix": matrix_json(rows, *matrix) if matrix else None}
         | _all_runs(rows, ranked, parts)
         | {"redacted": redaction is not None}
     )

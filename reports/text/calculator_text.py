@@ -208,6 +208,9 @@ def _totals(answer: Mapping[str, Any]) -> str:
         if answer["hardware_flops_per_token"]:
             low, high = answer["hardware_flops_per_token"]
             lines.append(f"executed   {low:,.0f} to {high:,.0f} with activation checkpointing")
+        if bounds := answer.get("hardware_flops_per_token_language_model"):
+            low, high = bounds
+            lines.append(f"           {low:,.0f} to {high:,.0f} without the vision tower")
         lines += [_rule(rule) for rule in answer["rules"]]
     lines.append(
         f"KV cache   {answer['kv_cache_bytes_per_token']:,.0f} bytes per token of context, "
@@ -239,6 +242,9 @@ def _speed(answer: Mapping[str, Any]) -> str:
         if answer["hfu"]:
             bounds = dict.fromkeys(map(percent, answer["hfu"]))
             lines.append(f"{' to '.join(bounds)} HFU, with activation checkpointing")
+        if alone := answer.get("hfu_language_model"):
+            bounds = dict.fromkeys(map(percent, alone))
+            lines.append(f"{' to '.join(bounds)} HFU without the vision tower")
         if "tgs_range" in answer:
             low, high = answer["tgs_range"]
             lines.append(f"That HFU is {low:,.1f} to {high:,.1f} tokens/s/GPU; the least is used")

@@ -57,6 +57,7 @@ from .tabular import (
     render_frame,
     wrapped,
 )
+from .unranked_rates import ratios_to_fastest
 from .verdict import (
     PLAIN_STYLE,
     Style,
@@ -104,6 +105,7 @@ def _cost_columns(of: pl.DataFrame) -> Columns:
         "gpu_hours_per_billion_tokens": ("GPU-h per\n1 billion tokens", decimal),
         "gpu_hours_per_billion_tokens_end_to_end": ("GPU-h\nend to end", decimal),
         "cost_per_billion_tokens": (f"cost at\n{price} / GPU-h", "{:,.2f}".format),
+        "kwh_per_billion_tokens": ("kWh per\n1 billion tokens", decimal),
         "tgs_at_equal_flops": ("TGS at equal\nFLOPs/token", count),
         "seconds_per_step": ("s a\nstep", "{:.3g}".format),
         "tokens_per_update": ("tokens per\nupdate", count),
@@ -151,7 +153,10 @@ def verdict_sentences(rows: Sequence[ComparisonRow]) -> list[str]:
     if (two := unranked_pair(rows)) is not None:
         return [printable(" ".join([two.says, *two.notes]))]
     told = [printable(_headed(group, group_verdict(group).says)) for group in ranked_groups(rows)]
-    return told or [" ".join(no_ranking_reason(rows))]
+    return told or [
+        *map(printable, ratios_to_fastest(rows)),
+        " ".join(no_ranking_reason(rows)),
+    ]
 
 
 def _headed(group: Sequence[ComparisonRow], says: str) -> str:
@@ -442,8 +447,7 @@ def _formula(row: MetricsRow) -> str:
             f"{row['peak_flops']:.4g} = {percent(row['mfu'])} ({_attention(row)})"
         )
     lines += _language_model_lines(row)
-    if row["hfu_low"] is not None:
-        lines.append(_hfu(row))
+    lines += _hfu_lines(row)
     formula = "" if row["flops_source"] else f"\n       formula {row['formula']}"
     return printable("\n".join(lines)) + formula
 
@@ -496,6 +500,7 @@ def _tgs_lines(row: MetricsRow) -> list[str]:
         *ends,
         *useful,
         *_step_lines(row),
+        *_energy_lines(row),
     ]
 
 
@@ -505,10 +510,35 @@ def _with_data(row: MetricsRow) -> str:
     return ", with data loading" if is_added else ""
 
 
-def _hfu(row: MetricsRow) -> str:
-    bounds = dict.fromkeys(percent(not_null(row[end])) for end in ("hfu_low", "hfu_high"))
-    differ = " (range: implementations differ in what they recompute)" if len(bounds) > 1 else ""
-    return f"HFU    {' to '.join(bounds)}{differ}, recompute {row['recompute']}"
+def _energy_lines(row: MetricsRow) -> list[str]:
+    """Return the line of energy per token with its origin; no line if unknown."""
+    joules, watts = row["joules_per_token"], row["power_w"]
+    if joules is None or watts is None:
+        return []
+    return [
+        f"       {joules:.3g} J per token, {decimal(not_null(row['kwh_per_billion_tokens']))} kWh "
+        f"per 1 billion tokens, {watts:,.0f} W a GPU: GPUs alone, by {row['energy_source']}"
+    ]
+
+
+def _hfu_lines(row: MetricsRow) -> list[str]:
+    """Return the line of HFU, and that without the vision tower, if the model has one."""
+    whole = _bounds(row["hfu_low"], row["hfu_high"])
+    alone = _bounds(row["hfu_language_model_low"], row["hfu_language_model_high"])
+    if whole is None:
+        unknown = f"HFU    unknown with the vision tower; {alone} without it"
+        return [] if alone is None else [unknown]
+    differ = " (range: implementations differ in what they recompute)" if " to " in whole else ""
+    line = f"HFU    {whole}{differ}, recompute {row['recompute']}"
+    tower = f"       HFU counts the vision tower; {alone} without it"
+    return [line] if alone is None else [line, tower]
+
+
+def _bounds(low: float | None, high: float | None) -> str | None:
+    """Return a range in percent, one figure if its ends are alike; None if unknown."""
+    if low is None or high is None:
+        return None
+    return " to ".join(dict.fromkeys(map(percent, (low, high))))
 
 
 def _spike_lines(row: MetricsRow) -> list[str]:

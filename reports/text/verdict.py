@@ -47,6 +47,7 @@ from .claims_text import (
 from .run_narrative import phase_label, step_seconds
 from .runs_table import NO_RUN_CHOSEN, NO_RUN_REMEDY, unique_names
 from .tabular import count, percent
+from .unranked_rates import facts_of_pair, has_step_ratio, rate_unit, rate_words, step_ratio
 
 MAX_EQUAL_DIFFERENCE: Final = 0.005
 """Largest distance from 1 of a whole interval to call sides equally fast."""
@@ -178,6 +179,8 @@ def pair_verdict(
 ) -> Verdict:
     """Return the verdict on two runs that are not like for like."""
     found = compare_pair(run, other_run)
+    if has_step_ratio(run, other_run):
+        return _step_verdict(run, other_run, found, style)
     both = f"{style.name(run)} and {style.name(other_run)}"
     why = style.plain("; ".join(found.obstacles)).removesuffix(".")
     says = f"{both} are {style.strong('not comparable')}, so no winner is claimed: {why}."
@@ -208,6 +211,27 @@ def pair_verdict(
     if context:
         notes.append(style.plain(f"Other differences: {'; '.join(context)}."))
     return Verdict("", says, tuple(notes))
+
+
+def _step_verdict(
+    run: ComparisonRow, other_run: ComparisonRow, pair: PairVerdict, style: Style
+) -> Verdict:
+    """Return the ratio of two runs without a TGS, then their facts and the reasons."""
+    slow, fast = sorted((run, other_run), key=lambda row: -not_null(row["seconds_per_step"]))
+    if slow["samples_per_second"] and fast["samples_per_second"]:
+        slow, fast = sorted((run, other_run), key=lambda row: not_null(row["samples_per_second"]))
+    ratio = step_ratio(fast, slow)
+    ends, digits = "", 2
+    if ratio.low is not None and ratio.high is not None:
+        digits = _digits(ratio)
+        ends = style.quiet(f" ({ratio.low:.{digits}f} to {ratio.high:.{digits}f})")
+    speed = style.strong(f"{ratio.ratio:.{digits}f}x")
+    says = (
+        f"{style.name(fast)} has {speed}{ends} the {rate_unit(fast, slow)} of {style.name(slow)}: "
+        f"{style.plain(rate_words(fast, slow))}. They are {style.strong('not comparable')}, so no "
+        "winner is claimed: the work of a step may differ."
+    )
+    return Verdict("", says, tuple(map(style.plain, facts_of_pair(run, other_run, pair))))
 
 
 def _same_work(pair: PairVerdict, run: ComparisonRow, other_run: ComparisonRow) -> bool:

@@ -47,7 +47,7 @@ HELD = {
         "metrics.formula.vision.counted_operators",
     ),
     (
-        "metrics.utilization.utilization._under_each_convention",
+        "metrics.utilization.utilization._hfu",
         "metrics.formula.flops.hardware_operators",
     ),
     ("metrics.audit.bridge._counts", "metrics.formula.flops.operators"),

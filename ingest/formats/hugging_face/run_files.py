@@ -2,17 +2,28 @@
 
 args.json               ms-swift's arguments, with their defaults
 adapter_config.json     PEFT's adapter, saved with every checkpoint
+all_results.json        the figures of the Trainer's last dict, and train_results.json
 trainer_state.json      the Trainer's state, saved with every checkpoint; a log as well
+wandb-summary.json      the same figures, where the Trainer reports to Weights & Biases
+config.yaml             its arguments and the model's config, as Weights & Biases keeps them
 *.yaml                  a user's config for LLaMA-Factory, axolotl or accelerate
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Any, Final
 
-from ..spec import CompanionFile
-from .arguments import SAVED_KEYS, adapter_facts, swift_facts, trainer_facts
+from ..spec import WANDB_CONFIG_NAMES, WANDB_SUMMARY_NAMES, CompanionFile
+from .arguments import (
+    SAVED_KEYS,
+    adapter_facts,
+    swift_facts,
+    trainer_facts,
+    training_arguments,
+)
+from .closing_dict import results_facts
 from .preamble import axolotl_facts
 
 YAML_NAMES: Final = ("*.yaml", "*.yml")
@@ -55,6 +66,29 @@ def _adapter_config(values: Mapping[str, Any]) -> dict[str, str]:
     return facts | ({"model": name} if isinstance(name, str) and name else {})
 
 
+# -- Weights & Biases ----------------------------------------------------------------------
+
+WANDB_MARKS: Final = {"per_device_train_batch_size", "output_dir", "model_type"}
+"""Keys of the Trainer's run: of its arguments, and of the model's config."""
+
+
+def _wandb_config(values: Mapping[Any, Any]) -> dict[str, str]:
+    """Return facts of the Trainer's arguments and of the model's config.
+
+    Both have their keys at one level.
+
+    `max_length` is not read: it may be of the model's generation.
+    """
+    if not values.keys() >= WANDB_MARKS:
+        return {}
+    facts = training_arguments({str(key): str(value) for key, value in values.items()})
+    adapters = values.get("peft_config")
+    named = adapters if isinstance(adapters, dict) else {}
+    adapter = next(iter(named.values())) if len(named) == 1 else None
+    facts |= _adapter_config(adapter) if isinstance(adapter, dict) else {}
+    return facts | {"model_config": json.dumps(dict(values), default=str)}
+
+
 # -- a user's YAML -------------------------------------------------------------------------
 
 
@@ -87,7 +121,12 @@ RUN_FILES: Final = (
     CompanionFile(
         names=("adapter_config.json",), kind="JSON", read=_adapter_config, of_one_run=True
     ),
+    *(
+        CompanionFile(names=names, kind="JSON", read=results_facts, of_one_run=True)
+        for names in (WANDB_SUMMARY_NAMES, ("train_results.json",), ("all_results.json",))
+    ),
     CompanionFile(names=("trainer_state.json",), kind="JSON", read=_trainer_state, of_one_run=True),
+    CompanionFile(names=WANDB_CONFIG_NAMES, kind="W&B", read=_wandb_config, of_one_run=True),
     CompanionFile(names=("args.json",), kind="JSON", read=_swift_file, of_one_run=True),
     *(
         CompanionFile(names=YAML_NAMES, kind="YAML", read=read, of_one_run=True)

@@ -37,7 +37,6 @@ import re
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from decimal import Decimal
 from itertools import chain
 from typing import Any, Final
 
@@ -58,7 +57,6 @@ from ..spec import (
     LineAddition,
     LogFormat,
     StepLine,
-    last_digit_unit,
     objective_line,
     parse_json_lines,
     parse_json_object,
@@ -67,6 +65,7 @@ from ..spec import (
 from . import preamble, swift_lines
 from .arguments import training_arguments
 from .bar_matching import COPY_PREFIX, DICT_START, ProgressBar, drawn_bars
+from .closing_dict import RESULTS_FILE, with_last_step
 from .command_line import COMMAND_LINE
 from .progress_bars import DictBarMatcher
 
@@ -114,24 +113,6 @@ def _arguments_block(lines: Sequence[str]) -> dict[str, str]:
 def _unquoted(groups: Mapping[str, str]) -> str:
     """Return the text in a JSON string."""
     return str(json.loads(f'"{groups["text"]}"'))
-
-
-def _final(fields: Mapping[str, str]) -> dict[str, str]:
-    """Return the fields of the last dict, and the last step if certain.
-
-    The last step is steps per second times seconds. Both are rounded, since 5.0 to four digits.
-    """
-    try:
-        seconds, rate = (Decimal(fields[name]) for name in ("seconds", "train_steps_per_second"))
-        off = (seconds * last_digit_unit(rate) + rate * last_digit_unit(seconds)) / 2
-    except (KeyError, ArithmeticError, ValueError, TypeError):
-        return dict(fields)
-    step = round(seconds * rate)
-    sure = off < MAX_STEP_ERROR and abs(seconds * rate - step) <= off
-    return {**fields, "step": str(step)} if sure else dict(fields)
-
-
-MAX_STEP_ERROR: Final = Decimal("0.4")
 
 
 def complete_row(row: dict[str, Any], printed: Mapping[str, str]) -> None:
@@ -548,7 +529,7 @@ HF_CONSOLE: Final = LogFormat(
             r"(?:, 'train_tokens_per_second': '?(?P<tokens_per_second_of_a_device>[\d.e+-]+)'?)?"
             r"(?:, 'train_loss': '?(?P<train_loss>[\w.+-]+)'?)?",
             kind="end",
-            read=_final,
+            read=with_last_step,
             example="{'train_runtime': '7.012', 'train_samples_per_second': '91.28', "
             "'train_steps_per_second': '5.705', 'train_loss': '6.618', 'epoch': '0.1562'}",
             printed_by=f"{TRAINER_SOURCE} Trainer._inner_training_loop, speed_metrics",
@@ -766,6 +747,21 @@ def _entries(lines: Iterable[tuple[int, str]]) -> Iterator[tuple[int, int, str]]
         yield start, len(parts), f'"log_history": {" ".join(parts)}'
 
 
+def _entries_or_results(lines: Iterable[tuple[int, str]]) -> Iterator[tuple[int, int, str]]:
+    """Yield the entries of a state; a file of results alone becomes one record."""
+    lines, head = iter(lines), list[tuple[int, str]]()
+    for line in lines:
+        head.append(line)
+        if '"log_history": ' in line[1]:
+            break
+    else:
+        values = " ".join(text.strip() for _, text in head)
+        if re.match(RESULTS_FILE, values):
+            yield head[0][0], len(head), f'"results": {values}'
+            return
+    yield from _entries(chain(head, lines))
+
+
 def _state(key: str, fact: str) -> FactLine:
     return FactLine(
         anchor=f'"{key}": ',
@@ -795,15 +791,16 @@ HF_STATE: Final = LogFormat(
     engine_below="deepspeed",
     times_elsewhere=TIMES_ELSEWHERE,
     framework="transformers",
-    versions="trainer_state.json of transformers 3 … 5",
+    versions="trainer_state.json of transformers 3 … 5; all_results.json without a log",
     signature=r'^ *"log_history": (?!\[\])',
     looks_like_step=r'"log_history": \{.*"loss": ',
     evidence=("clock",),
     precedence=LIBRARY_PRECEDENCE,
-    join=_entries,
+    join=_entries_or_results,
     complete=complete_row,
     finer_clock=MS_SWIFT_CLOCK,
     file_names=("trainer_state.json",),
+    names_without_log=("all_results.json", "train_results.json"),
     implies=PADDED_IMPLIES,
     steps=(
         StepLine(
@@ -843,6 +840,20 @@ HF_STATE: Final = LogFormat(
             '"train_loss": 6.617773246765137, "train_runtime": 7.0117, '
             '"train_samples_per_second": 91.276, "train_steps_per_second": 5.705 }',
             printed_by=f"{TRAINER_SOURCE} Trainer._inner_training_loop, speed_metrics",
+        ),
+        EventLine(
+            anchor='"results": ',
+            regex=r'"results": \{(?=.*"train_runtime": (?P<seconds>[\d.e+-]+))'
+            r'(?=.*"total_flos": (?P<total_flos>[\d.e+-]+))?'
+            r'(?=.*"train_loss": (?P<train_loss>[\w.+-]+))?'
+            r'(?=.*"train_steps_per_second": (?P<train_steps_per_second>[\d.e+-]+))?'
+            r'.*"train_samples_per_second": (?P<train_samples_per_second>[\d.e+-]+)',
+            kind="end",
+            read=with_last_step,
+            example='"results": { "epoch": 0.15625, "total_flos": 451537797120.0, '
+            '"train_loss": 6.617773246765137, "train_runtime": 10.6707, '
+            '"train_samples_per_second": 59.978, "train_steps_per_second": 3.749 }',
+            printed_by=f"{TRAINER_UTILS_SOURCE} save_metrics",
         ),
     ),
     facts=(

@@ -78,7 +78,7 @@ def _span_timer(span: str, phase: str) -> PhaseTimer:
 
 TORCHTITAN_SPANS: Final = LogFormat(
     name="torchtitan-spans",
-    quirks=("rates_rounded", "accumulation_stated"),
+    quirks=("rates_rounded", "accumulation_stated", "tokens_of_labels"),
     phase_timers=(
         _span_timer("fwd_bwd", "forward_backward"),
         _span_timer("optim", "optimizer"),

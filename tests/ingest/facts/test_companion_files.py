@@ -22,8 +22,10 @@ from fairmfu.ingest.facts.companion_files import (
     without_other_runs,
 )
 from fairmfu.ingest.facts.facts import MAX_COMPANION_BYTES
+from fairmfu.ingest.formats.hugging_face.closing_dict import results_facts
 from fairmfu.ingest.formats.job_scripts import JOB_SCRIPTS
 from fairmfu.ingest.formats.launch_commands import options_of, world_size
+from fairmfu.metrics.formula.model_shapes.hugging_face import from_hugging_face
 
 SWIFT = {
     "swift_version": "4.0.0",
@@ -393,3 +395,95 @@ def test_a_script_says_what_all_its_commands_say() -> None:
 )
 def test_slurm_allocates_nodes_times_gpus(directives: str, gpus: str | None) -> None:
     assert read_script(directives).get("gpus") == gpus
+
+
+# -- the last figures of the Trainer -------------------------------------------------------
+
+RESULTS = {
+    "epoch": 1.0,
+    "num_input_tokens_seen": 20480,
+    "total_flos": 96778321920.0,
+    "train_loss": 6.839,
+    "train_runtime": 5.1568,
+    "train_samples_per_second": 31.027,
+    "train_steps_per_second": 7.757,
+}
+SUMMARY = {"_step": 40, "_runtime": 6.1, "train/epoch": 1.0, "train/loss": 6.7} | {
+    key: value for key, value in RESULTS.items() if key.startswith(("train_", "total"))
+}
+LLAMA = {
+    "model_type": "llama",
+    "hidden_size": 256,
+    "intermediate_size": 512,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "vocab_size": 1000,
+    "max_length": 20,
+}
+ARGUMENTS = {
+    "output_dir": "out",
+    "per_device_train_batch_size": 4,
+    "gradient_accumulation_steps": 2,
+    "max_steps": -1,
+    "logging_steps": 5,
+    "bf16": True,
+    "run_name": "llama-sft",
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("all_results.json", RESULTS),
+        ("train_results.json", RESULTS),
+        ("wandb-summary.json", SUMMARY),
+    ],
+)
+def test_results_give_the_planned_steps_and_their_figures(
+    name: str, content: dict[str, float], logs: Path
+) -> None:
+    (logs / name).write_text(json.dumps(content))
+    found = stated(logs / "run.log")
+    assert found["total_steps"] == "40"
+    figures = json.loads(found["closing_figures"])
+    assert figures["train_samples_per_second"] == RESULTS["train_samples_per_second"]
+    assert "train_loss" not in figures
+
+
+@given(
+    steps=st.integers(1, 10**6),
+    seconds=st.floats(1, 1e6, allow_nan=False),
+    digits=st.integers(1, 4),
+)
+def test_planned_steps_are_exact_or_unknown(steps: int, seconds: float, digits: int) -> None:
+    values = {
+        "train_runtime": round(seconds, 4),
+        "train_samples_per_second": 1.0,
+        "train_steps_per_second": round(steps / seconds, digits),
+    }
+    assert results_facts(values).get("total_steps", str(steps)) == str(steps)
+
+
+@pytest.mark.parametrize("broken", [None, "x", float("nan"), -1, 0, True, [1], 10**400])
+def test_results_without_a_rate_give_nothing(broken: object) -> None:
+    assert results_facts(RESULTS | {"train_samples_per_second": broken}) == {}
+
+
+def test_wandb_keeps_the_trainers_arguments_and_the_model(logs: Path) -> None:
+    config = {key: {"value": value} for key, value in (LLAMA | ARGUMENTS).items()}
+    (logs / "config.yaml").write_text(json.dumps(config))
+    found = stated(logs / "run.log")
+    assert {key: found.get(key) for key in ("micro_batch_size", "precision", "name")} == {
+        "micro_batch_size": "4",
+        "precision": "bf16",
+        "name": "llama-sft",
+    }
+    assert "seq_len" not in found  # max_length is of the model's generation
+    assert "total_steps" not in found
+    shape, alone = (
+        from_hugging_face(json.loads(text)) for text in (found["model_config"], json.dumps(LLAMA))
+    )
+    assert shape == alone
+    adapters = {"peft_config": {"value": {"default": ADAPTER}}}
+    (logs / "config.yaml").write_text(json.dumps(config | adapters))
+    assert stated(logs / "run.log")["trainable"] == "lora"

@@ -472,6 +472,7 @@ def test_files_that_give_facts_to_a_whole_folder_are_named(logs: Path) -> None:
     wandb.touch()
     every = {"facts.toml", "config.json", "ds_config.json", "config.yaml", "job.toml"}
     every |= {"wandb-metadata.json", "args.json", "adapter_config.json", "trainer_state.json"}
+    every |= {"all_results.json", "train_results.json", "wandb-summary.json"}
     assert {p.name for p in shared_fact_files(logs, None) if p.parent == logs} == every
     assert wandb in shared_fact_files(logs, None)
     assert shared_fact_files(logs, ["facts.toml", "run.log"]) == [logs / "facts.toml"]

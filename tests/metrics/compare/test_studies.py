@@ -271,7 +271,7 @@ def test_the_baseline_has_the_smallest_numbers_of_its_own() -> None:
 def test_an_unknown_quantized_precision_is_named_as_such() -> None:
     quantized = {"precision": None, "quantization": "Swapped to Float8Linear layers"}
     (study,) = studies_of(rate(6000), rate(6900) | quantized)
-    assert study_sentence(study).startswith("precision bf16 -> below 16 bits is 1.150x (")
+    assert study_sentence(study).startswith("precision bf16 -> fp8, recipe not stated is 1.150x (")
 
 
 @pytest.mark.parametrize("precision", [None, "fp8+lm_head"])
@@ -284,10 +284,10 @@ def test_each_recipe_of_a_precision_is_a_setting(precision: str | None) -> None:
     runs = [{"precision": precision, "quantization": text} for text in said]
     (study,) = studies_of(rate(6019), rate(7190) | runs[0], rate(6649) | runs[1])
     words = study_sentence(study)
-    assert f"-> {precision or 'below 16 bits'} (tensorwise) is 1.195x" in words
+    assert f"-> {precision or 'fp8'} (tensorwise) is 1.195x" in words
     assert "(rowwise) is 1.105x" in words
     (alone,) = studies_of(rate(6019), rate(7190) | runs[0])
-    assert "(tensorwise)" not in study_sentence(alone)
+    assert ("(tensorwise)" in study_sentence(alone)) is (precision is None)
 
 
 def by_samples(per_second: float, gpus: int, **facts: Any) -> dict[str, Any]:

@@ -45,10 +45,13 @@ Float64: tgs_trimmed tgs_with_spikes tgs_without_spikes tgs_end_to_end
 Float64: seconds_per_step seconds_per_step_low seconds_per_step_high samples_per_second
 Float64: samples_per_update tokens_per_update peak_memory_bytes memory_slope
 List(MemoryChange): memory_changes
+Float64: joules_per_token kwh_per_billion_tokens power_w
+String: energy_source
 Float64: startup_s memory_growth
 List(LossAtCount): losses
 Float64: mfu mfu_language_model mfu_full_attention mfu_conservative mfu_bf16
-Float64: mfu_bf16_full_attention hfu_low hfu_high implied
+Float64: mfu_bf16_full_attention hfu_low hfu_high
+Float64: hfu_language_model_low hfu_language_model_high implied
 Int64: params_total
 String: work attention_pattern
 Float64: attended_pairs
@@ -166,6 +169,8 @@ Float64: tflops flops_per_token
 String: flops_source
 Float64: equal_flops tgs_at_equal_flops gpu_hours_per_billion_tokens
 Float64: gpu_hours_per_billion_tokens_end_to_end
+Float64: kwh_per_billion_tokens joules_per_token
+String: energy_source
 String: price_per_gpu_hour
 Float64: cost_per_billion_tokens cost_per_billion_tokens_end_to_end equal_tokens
 Float64: loss_at_equal_tokens loss_spread

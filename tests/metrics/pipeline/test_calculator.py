@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fairmfu.cli import main
@@ -239,7 +239,7 @@ def test_a_whole_question_is_answered(options: dict[str, Any]) -> None:
 def test_a_model_that_sees_needs_images_and_full_training() -> None:
     with pytest.raises(ValueError, check=of_kind("images-missing")):
         ask(QWEN2_VL_2B, 1024)
-    for more in ({"phase": "prefill"}, {"recompute": "full"}, {"trainable": "frozen"}):
+    for more in ({"phase": "prefill"}, {"trainable": "frozen"}):
         with pytest.raises(ValueError, check=of_kind("images-without-full-training")):
             ask(QWEN2_VL_2B, 1024, images=["448x672"], **more)  # type: ignore[arg-type]
     out = answer(ask(QWEN2_VL_2B, 1024, images=["448x672"]))
@@ -251,6 +251,30 @@ def test_a_model_that_sees_needs_images_and_full_training() -> None:
     )
     assert out["flops_per_token"] > alone["flops_per_token"]
     assert out["rules"][2]["exact"] is None
+
+
+@settings(max_examples=20)
+@given(
+    policy=st.sampled_from(["none", "selective", "full"]),
+    side=st.sampled_from([224, 448, 672]),
+    tgs=st.floats(1, 1e5),
+)
+def test_hfu_with_a_tower_lies_above_that_without_it(policy: Any, side: int, tgs: float) -> None:
+    """The tower adds its work once, and at most one more forward of its layers."""
+    out = answer(
+        ask(
+            QWEN2_VL_2B, 1024, images=[f"{side}x{side}"], recompute=policy, peak_flops=1e15, tgs=tgs
+        )
+    )
+    low, high = out["hardware_flops_per_token"]
+    alone = out["hardware_flops_per_token_language_model"]
+    plain = answer(ask(QWEN2_VL_2B, 1024, images=[f"{side}x{side}"], recompute="none"))
+    seen = plain["flops_per_token"] - plain["hardware_flops_per_token_language_model"][0]
+    assert low == pytest.approx(alone[0] + seen)
+    assert high - alone[1] <= seen * 4 / 3
+    assert (high == pytest.approx(alone[1] + seen)) is (policy == "none")
+    assert out["hfu"] == pytest.approx([low * tgs / 1e15, high * tgs / 1e15])
+    assert out["hfu_language_model"] == pytest.approx([n * tgs / 1e15 for n in alone])
 
 
 @pytest.mark.parametrize(

@@ -25,6 +25,7 @@ from fairmfu.reports.text.fact_examples import fact_example, fact_kind
 from fairmfu.reports.text.missing_facts import missing_facts
 from fairmfu.reports.text.missing_text import facts_template
 from tests.support.folders import ROOT
+from tests.tools.corpus import CORPUS
 
 SYNTHETIC = ROOT / "sample_logs" / "synthetic"
 VALUES = {
@@ -179,3 +180,57 @@ def test_every_fact_has_values_and_an_example() -> None:
     for name in FACT_NAMES:
         assert fact_example(name).startswith(f"{name}=")
         assert fact_kind(name)
+
+
+# -- samples that are padded ---------------------------------------------------------------
+
+
+def test_padded_samples_ask_for_their_mean_length_once(tmp_path: Path) -> None:
+    """Who says that samples are padded is not asked again whether they are."""
+    log, place = tmp_path / "console.log", tmp_path / "store"
+    log.write_text(
+        "".join(
+            f"{{'loss': {2 - step / 100}, 'grad_norm': 1.0, 'learning_rate': 0.0001, 'epoch': "
+            f"{step / 100}}}\n {step}%|#   | {step}/100 [{step * 3 // 60:02}:{step * 3 % 60:02}"
+            "<10:00,  3.00s/it]\n"
+            for step in range(10, 101, 10)
+        )
+    )
+    values = {name: value for name, value in VALUES.items() if name != "attended_pairs"}
+    values |= {"packed": "false"}
+    given = [f"{name}={value}" for name, value in values.items()]
+    sets = [argument for text in given for argument in ("--set", text)]
+    assert run("ingest", log, "--store", place, *sets).exit_code == 0
+    (need,) = find_needs(Store(place).tables())
+    assert need.facts[0] == "mean_sample_length"
+    assert "packed" not in need.facts
+    means = ("mean_sample_length=700", "sample_length_deviation=200")
+    assert run("set", need.run_id, *means, "--store", place).exit_code == 0
+    assert find_needs(Store(place).tables()) == []
+
+
+# -- public logs ---------------------------------------------------------------------------
+
+
+@pytest.mark.skipif(not CORPUS.is_dir(), reason=f"NO PUBLIC LOGS in {CORPUS}: set FAIRMFU_CORPUS")
+@pytest.mark.parametrize("packed", [True, False])
+def test_no_public_log_asks_for_more(packed: bool, tmp_path: Path) -> None:  # noqa: FBT001 - a case
+    """Values that may contradict a log; each run asks for what it names, and nothing else."""
+    place = tmp_path / "store"
+    run("ingest", CORPUS, "--store", place)
+    needs = [need for need in find_needs(Store(place).tables()) if need.gain]
+    known = VALUES | {"packed": packed, "peak_flops": 1e15, "lora_targets": "all-linear"}
+    padded = {"mean_sample_length": 700, "sample_length_deviation": 200}
+    lines = list[str]()
+    for need in needs:
+        values = {name: known[name] for name in need.facts if name in known}
+        values |= padded if "packed" in need.facts and not packed else {}
+        values |= {"flops_per_token": 1e9} if "model_config" in need.facts else {}
+        facts = [f"{name} = {json.dumps(value)}" for name, value in values.items()]
+        lines += ["[[facts]]", f"runs = {json.dumps([need.run_id])}", *facts]
+    (tmp_path / "facts.toml").write_text("\n".join(lines))
+    assert run("set", "--facts", tmp_path / "facts.toml", "--store", place).exit_code == 0
+    asked = {need.run_id: need.facts for need in needs}
+    for need in find_needs(Store(place).tables()):
+        assert need.gain is None or set(need.facts) <= set(asked[need.run_id]), need
+        assert need.gain is None or not set(need.facts) & set(known), need

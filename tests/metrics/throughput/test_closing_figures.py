@@ -15,15 +15,17 @@ from hypothesis import strategies as st
 
 from fairmfu.ingest import read_logs
 from fairmfu.ingest.core.errors import FairmfuError
+from fairmfu.ingest.extract.discovery import FileWalk
 from fairmfu.metrics import analyse
 from fairmfu.metrics.core.messages import NOT_RANKED
 from fairmfu.metrics.throughput.closing_figures import (
     CLOSING_IDENTITIES,
     CLOSING_SCHEMA,
     RunEnd,
+    RunKnowledge,
     closing_figures,
 )
-from fairmfu.metrics.throughput.messages import COUNTS_APART, ONLY_LAST_LINE
+from fairmfu.metrics.throughput.messages import COUNTS_APART, ONLY_LAST_LINE, RESULTS_APART
 from fairmfu.reports import explain
 from tests.metrics.throughput.test_throughput import at, frame
 from tests.support.effort import THOROUGH
@@ -278,7 +280,11 @@ def printed(*rows: dict, **end: Any) -> dict[str, Any]:
     stated = ["r"] if end.pop("batch_stated", False) else []
     runs = frame("runs", {"run_id": "r", "log_format": "deepspeed"})
     found = closing_figures(
-        runs, frame("steps", *lines), frame("events", *events), lambda _: 10**9, stated
+        runs,
+        frame("steps", *lines),
+        frame("events", *events),
+        lambda _: 10**9,
+        RunKnowledge(stated),
     )
     row = found.row(0, named=True) if found.height else {"closing": []}
     row["closing"] = {x["identity"]: (x["per_step"], x["error"]) for x in row["closing"]}
@@ -378,3 +384,94 @@ def test_a_mean_that_no_run_can_have_ends_nothing(average: float, tmp_path: Path
     row = analyse(tables_of(path, facts=FACTS)).metrics.row(0, named=True)
     assert row["error"] is None
     assert row["tgs"] is not None
+
+
+# --- all_results.json beside a log ------------------------------------------------------------
+
+RESULTS = {
+    "epoch": 1.0,
+    "total_flos": 6.0 * 4096 * 100 * PARAMS,
+    "train_loss": 0.95,
+    "train_runtime": 510.2,
+    "train_samples_per_second": 3.137,
+    "train_steps_per_second": 0.196,
+}
+
+
+def beside(tmp_path: Path, *, ended: bool, planned: int = 100, **values: float) -> dict[str, Any]:
+    """The metrics of a console beside all_results.json, with or without its last line."""
+    log = console(tmp_path)
+    lines = log.read_text().splitlines()
+    text = "\n".join(lines if ended else lines[:-1]) + "\n"
+    log.write_text(text.replace("/100 [", f"/{planned} ["))
+    (tmp_path / "all_results.json").write_text(json.dumps(RESULTS | values, indent=4))
+    facts = FACTS | {"global_batch_size": 64, "model": "qwen3-8b"}
+    return analyse(tables_of(log, facts=facts)).metrics.row(0, named=True)
+
+
+def test_a_file_of_results_checks_the_batch_of_a_log_without_its_last_line(
+    tmp_path: Path,
+) -> None:
+    row = beside(tmp_path, ended=False)
+    doubts = [warning for warning in row["warnings"] if "token counts differ" in warning]
+    assert "global_batch_size=16" in doubts[0]
+    assert "4,096 tokens a step" in doubts[1]
+    assert row["tgs"] is not None
+
+
+@settings(max_examples=20 if THOROUGH else 5)
+@given(factor=st.floats(1.01, 3), key=st.sampled_from(["samples", "steps"]))
+def test_a_file_that_contradicts_the_last_line_is_not_used(factor: float, key: str) -> None:
+    """The log's own words win, and the contradiction is named."""
+    key = f"train_{key}_per_second"
+    with TemporaryDirectory() as folder:
+        row = beside(Path(folder), ended=True, **{key: RESULTS[key] * factor})
+    with TemporaryDirectory() as folder:
+        (console(Path(folder))).rename(Path(folder) / "alone.log")
+        alone = analyse(
+            tables_of(
+                Path(folder) / "alone.log",
+                facts=FACTS | {"global_batch_size": 64, "model": "qwen3-8b"},
+            )
+        ).metrics.row(0, named=True)
+    assert RESULTS_APART.identifier in row["warning_kinds"]
+    assert any(f"{key} is " in warning for warning in row["warnings"])
+    assert (row["tgs"], row["mfu"]) == (alone["tgs"], alone["mfu"])
+
+
+def test_an_agreeing_file_adds_only_the_flops_that_the_console_lacks(tmp_path: Path) -> None:
+    row = beside(tmp_path, ended=True)
+    assert RESULTS_APART.identifier not in row["warning_kinds"]
+    assert any("total_flos" in warning for warning in row["warnings"])
+    fits = beside(tmp_path, ended=True, total_flos=6.0 * 64 * 256 * 100 * PARAMS)
+    assert not any("total_flos" in warning for warning in fits["warnings"])
+
+
+def test_a_file_with_other_planned_steps_is_of_another_run(tmp_path: Path) -> None:
+    values = {"train_steps_per_second": 2.0, "train_samples_per_second": 32.0}
+    row = beside(tmp_path, ended=False, **values)
+    assert RESULTS_APART.identifier in row["warning_kinds"]
+    assert not any("token counts differ" in warning for warning in row["warnings"])
+
+
+def test_a_run_that_stopped_early_has_no_flops_of_all_planned_steps(tmp_path: Path) -> None:
+    """The Trainer's steps a second are the planned ones over the time."""
+    rates = {"train_steps_per_second": 1.9602, "train_samples_per_second": 31.363}
+    row = beside(tmp_path, ended=False, planned=1000, **rates)
+    assert RESULTS_APART.identifier not in row["warning_kinds"]
+    (doubt,) = [warning for warning in row["warnings"] if "token counts differ" in warning]
+    assert "total_flos" not in doubt
+
+
+def test_results_alone_are_a_run_and_beside_a_log_are_none(tmp_path: Path) -> None:
+    for name in ("train_results.json", "all_results.json"):
+        (tmp_path / name).write_text(json.dumps(RESULTS, indent=4))
+    (alone,) = FileWalk().of(tmp_path)
+    assert Path(alone.path).name == "all_results.json"
+    row = analyse(
+        tables_of(tmp_path / "all_results.json", facts=FACTS | {"gpus": 8, "seq_len": 4096})
+    ).metrics.row(0, named=True)
+    assert row["tgs_end_to_end"] == pytest.approx(3.137 * 4096 / 8)
+    assert row["warning_kinds"][0] == ONLY_LAST_LINE.identifier
+    console(tmp_path)
+    assert [Path(file.path).name for file in FileWalk().of(tmp_path)] == ["console.log"]

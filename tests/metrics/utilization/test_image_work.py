@@ -242,7 +242,8 @@ def test_a_run_shows_both_figures(tmp_path: Path) -> None:
     assert row["mfu"] is not None
     assert row["mfu_language_model"] is not None
     assert 0 < row["mfu_language_model"] < row["mfu"]
-    assert row["hfu_low"] is None
+    assert row["mfu_language_model"] < row["hfu_language_model_low"] < row["hfu_low"]
+    assert row["hfu_language_model_high"] < row["hfu_high"] < row["mfu"] * 4 / 3
     assert row["missing"] == []
 
 
@@ -253,6 +254,21 @@ def test_a_run_without_images_counts_no_tower(tmp_path: Path) -> None:
     assert row["flops_per_token"] == pytest.approx(flops_per_token(alone), rel=1e-12)
     assert row["mfu"] == row["mfu_language_model"]
     assert not of_kind(row, VIDEOS_POSSIBLE)
+
+
+@pytest.mark.parametrize("policy", ["none", "full", "selective_attention"])
+def test_a_frozen_tower_runs_once_whatever_is_recomputed(policy: str, tmp_path: Path) -> None:
+    """It has no backward pass, so HFU adds the same with both bounds."""
+    facts = {**FACTS, "frozen_parts": "vision,projector", "recompute": policy}
+    row = row_of(log_of(tmp_path), facts)
+    alone = row["hfu_language_model_low"], row["hfu_language_model_high"]
+    added = row["mfu"] - row["mfu_language_model"]
+    assert [row["hfu_low"], row["hfu_high"]] == pytest.approx([hfu + added for hfu in alone])
+
+
+def test_without_images_both_figures_are_alike(tmp_path: Path) -> None:
+    row = row_of(log_of(tmp_path, [Pack([], [3000])]), FACTS)
+    assert row["hfu_low"] == row["hfu_language_model_low"]
 
 
 def test_another_tower_is_another_model(tmp_path: Path) -> None:

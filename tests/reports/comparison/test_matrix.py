@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import csv
 import io
+from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fairmfu.ingest import read_logs
+from fairmfu.reports import report
 from fairmfu.reports.comparison.matrix import matrix_frame, matrix_text
+from fairmfu.reports.page.html_report import render_page
 from tests.metrics.compare.test_studies import rate, rows_of
+from tests.metrics.utilization.test_energy import titan
 
 KNOBS = {"precision": ["bf16", "fp8"], "gpus": [8, 16, 128], "recompute": ["none", "full"]}
 
@@ -57,3 +63,42 @@ def test_cells_of_other_models_are_not_to_be_compared() -> None:
     assert "- Do not compare cells: these runs differ in model (2) too." in matrix_text(
         rows, "precision", "gpus"
     )
+
+
+@pytest.mark.parametrize(
+    ("line", "kinds", "says"),
+    [
+        ("Float8 training active", [], "fp8, recipe not stated"),
+        ("fp8 hybrid", [], "fp8, recipe not stated"),
+        ("MX training active with recipe mxfp8_cublas", [], "fp8 (mxfp8_cublas)"),
+        ("NVFP4 training", [], "fp4, recipe not stated"),
+        ("Transformer Engine: te_layernorm_mlp", [], "below 16 bits, recipe not stated"),
+        (None, ["quantized-weights"], "below 16 bits"),
+        (None, [], "not stated"),
+    ],
+)
+def test_an_unknown_precision_says_what_the_log_does(
+    line: str | None, kinds: list[str], says: str
+) -> None:
+    unknown = {"precision": None, "quantization": line, "warning_kinds": kinds}
+    cells = matrix_frame(rows_of(rate(6000), rate(7000) | unknown), "precision", "gpus")
+    assert set(cells["row"]) == {"bf16", says}
+
+
+def test_each_cell_of_the_page_leads_to_its_runs(tmp_path: Path) -> None:
+    for name, tps in (("a", 1000), ("b", 2000)):
+        log = titan(tmp_path, steps=12)
+        log.write_text(log.read_text().replace("tps: 1,000", f"tps: {tps:,}"))
+        (tmp_path / name).mkdir()
+        log.rename(tmp_path / name / f"{name}.log")
+    content = report(read_logs(tmp_path), matrix=("framework", "precision"))
+    matrix = content.data["matrix"]
+    (cell,) = matrix["cells"]
+    assert set(cell["run_ids"]) == set(content.data["runs"])
+    page = render_page(content)
+    whole = page[page.index('<section id="matrix">') :]
+    section = whole[: whole.index("</section>")]
+    for run_id in cell["run_ids"]:
+        assert f'href="#run-{run_id}"' in section
+        assert f'id="run-{run_id}"' in page
+    assert report(read_logs(tmp_path)).data["matrix"] is None
