@@ -28,7 +28,15 @@ from .chart_style import (
     text_above_plot,
 )
 from .figure import Figure, Row, Spec, build_spec, chart_number, rows_of
-from .tooltips import CONVENTION_EXPRESSION, CONVENTIONS, TGS, TRANSFORM, card_tooltip, chart_cards
+from .tooltips import (
+    CONVENTION_EXPRESSION,
+    CONVENTIONS,
+    PEAK_EXPRESSION,
+    TGS,
+    TRANSFORM,
+    card_tooltip,
+    chart_cards,
+)
 
 MAX_CHART_RUNS: Final = 20
 """Most runs in a chart with a row per run."""
@@ -391,7 +399,7 @@ def _mfu_by_run() -> Spec:
         base.mark_point(**OURS_MARK).encode(x),
         base.mark_point(**LOGGED_MARK).encode(alt.X("full:Q")),
     ]
-    by = "'MFU (' + (peak == 'own' ? 'own-precision' : 'BF16') + ' peak)'"
+    by = f"'MFU (' + {PEAK_EXPRESSION} + ')'"
     chart = alt.layer(*layers, text_above_plot(by), encoding=shared).properties(
         width=WIDTH, height=alt.Step(ROW_HEIGHT)
     )

@@ -122,9 +122,9 @@ def _basis(row: MetricsRow) -> str | None:
 
 TGS: Final = "TGS [tokens/s/GPU]"
 BY_PARAMS: Final = "datum['mfu_' + attention + '_' + peak]"
-CONVENTION_EXPRESSION: Final = (
-    "attention + ' attention, ' + (peak == 'own' ? 'own-precision' : 'BF16') + ' peak'"
-)
+PEAK_EXPRESSION: Final = "(peak == 'own' ? 'peak in the precision of each operator' : 'BF16 peak')"
+"""Peak in words, as a Vega expression."""
+CONVENTION_EXPRESSION: Final = f"attention + ' attention, ' + {PEAK_EXPRESSION}"
 """Convention in words, as a Vega expression."""
 FILTER_EXPRESSION: Final = (
     "(model == '' || datum.model == model) && "

@@ -213,9 +213,9 @@ def _effect_words(change: Change, ratio: SpeedRatio, beside: str = "") -> str:
 
 def _apart(ratio: SpeedRatio, as_what: str = "") -> str:
     """Return a ratio with its confidence."""
-    told = f"{ratio_words(ratio)} as fast{as_what}"
     if ratio.no_interval_reason is not None:
-        return f"{told}, without an interval ({ratio.no_interval_reason})"
+        return f"{ratio_words(ratio)} (no interval: {ratio.no_interval_reason}) as fast{as_what}"
+    told = f"{ratio_words(ratio)} as fast{as_what}"
     if not ratio.is_tied:
         return told
     least = ratio.smallest_difference
@@ -234,7 +234,7 @@ def _confounded(study: Study) -> str:
         return ""
     names = dict.fromkeys(COLUMN_LABELS.get(c.name, c.name) for e in several for c in e.changes)
     together = join_words(list(names))
-    change = f"over all settings, {together} change together"
+    change = f"{together} change together across the settings"
     return f" Confounded: {change}, so no run shows the effect of each."
 
 

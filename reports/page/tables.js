@@ -242,7 +242,7 @@ function csvColumns(head, rows, everyRow) {
   const cells = cellsOf(rows);
   const numeric = head.matches(".number");
   const chosen = numeric && cellsOf(everyRow).some(({dataset}) => conventional((dataset.sort ?? "").split(" ")));
-  const convention = chosen ? `, ${state.attention} attention, ${state.peak === "own" ? "own-precision" : "BF16"} peak` : "";
+  const convention = chosen ? `, ${state.attention} attention, ${state.peak === "own" ? "peak in the precision of each operator" : "BF16 peak"}` : "";
   const values = [[titleWithUnit(head) + convention, cells.map((cell) => keyOf(cell, numeric))]];
   if (cellsOf(everyRow).some(({dataset}) => dataset.note)) {
     values.push([`${titleOf(head)}, note`, cells.map(({dataset}) => dataset.note ?? "")]);

@@ -803,8 +803,8 @@ def bridge_text(bridge: Bridge) -> str:
     rows = [(form(bridge.logged), f"logged {name} (median)")]
     rows += [(f"x {format_factor(f.factor)}", f.text) for f in bridge.factors]
     high = format_factor(1 / bridge.low) if bridge.low > 0 else "any"
-    bounds = f"its printed digits allow {format_factor(1 / bridge.high)} to {high}"
-    left = "rounding of the logged figure" if bridge.explained else "unexplained"
+    bounds = f"{format_factor(1 / bridge.high)} to {high} possible"
+    left = "the rest: rounding of the logged figure" if bridge.explained else "unexplained"
     rows.append((f"x {format_factor(1 / bridge.unexplained)}", f"{left} ({bounds})"))
     rows.append((form(bridge.ours), f"ours{convention}"))
     lines = [f"  {figure:>10}  {text}" for figure, text in rows]

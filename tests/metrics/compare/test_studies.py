@@ -80,7 +80,7 @@ def test_two_facts_at_once_are_confounded_by_name() -> None:
     (study,) = studies_of(rate(5000), rate(6600) | {"compile": "true", "precision": "fp8"})
     assert len(study.confounded) == 1
     assert (
-        "Confounded: over all settings, precision and compile change together, so no run"
+        "Confounded: precision and compile change together across the settings, so no run"
         in study_sentence(study)
     )
 

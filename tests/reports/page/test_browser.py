@@ -570,7 +570,7 @@ def test_the_csv_has_the_rows_and_the_order_that_are_seen(
         run = runs[line["Run id"]]
         assert line["Run"].removesuffix(" (synthetic)") == run["label"]
         assert line["TGS [tokens/s/GPU]"] == f"{six_digits(run['tgs']):g}"
-        mfu = line["MFU [%], full attention, own-precision peak"]
+        mfu = line["MFU [%], full attention, peak in the precision of each operator"]
         assert float(mfu or 0) == six_digits(100 * (run["mfu_full_own"] or 0))
         assert float(line["Memory [GiB]"] or 0) == six_digits((run["peak_memory_bytes"] or 0) / GIB)
 
