@@ -16,7 +16,7 @@ function choosable(table) {
     box.ariaLabel = `Compare ${row.cells[0].dataset.sort}`;
     (row.cells[0].querySelector(".run") ?? row.cells[0]).prepend(box);
   }
-  toolsBefore(table).append(built("span", {className: "chosen-count", role: "status"}));
+  toolsBefore(table).append(built("p", {className: "chosen-count", role: "status"}));
   table.addEventListener("change", ({target}) => {
     if (target.matches(".tick")) choose(target.closest("tr").dataset.run, target.checked);
   });
@@ -36,9 +36,8 @@ function tick() {
   const runs = chosenRuns();
   for (const box of all(".tick")) box.checked = runs.includes(box.closest("tr").dataset.run);
   for (const line of all(".chosen-count")) {
-    line.replaceChildren();
-    if (runs.length === 1) line.append("1 run chosen. Choose another to compare them.");
-    if (runs.length > 1) line.append(built("a", {href: "#compare"}, `Compare ${runs.length} chosen runs`));
+    if (runs.length > 1) line.replaceChildren(built("a", {href: "#compare"}, `Compare ${runs.length} chosen runs`));
+    else line.replaceChildren(runs.length ? "1 run ticked. Tick another to compare them." : "Tick two to eight runs to compare them.");
   }
 }
 

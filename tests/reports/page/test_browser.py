@@ -643,6 +643,21 @@ def test_chosen_runs_are_overlaid_as_the_data_are(
         assert "compare" not in tab.ask("location.hash")
 
 
+@pytest.mark.parametrize("width", [1440, 800, 400])
+def test_no_row_moves_when_runs_are_ticked(reading: Reading, report: Path, width: int) -> None:
+    """A line came above the table with the first tick, so the second click missed its box."""
+    top = """() => document.querySelector("#runs .scroll").getBoundingClientRect().top
+      - document.getElementById("runs").getBoundingClientRect().top"""
+    with reading(report, width=width) as tab:
+        line = tab.page.locator("#runs .chosen-count")
+        assert line.inner_text() == "Tick two to eight runs to compare them."
+        before = tab.ask(top)
+        for place in range(9):
+            tab.page.locator("#runs .tick").nth(place).click()
+            assert tab.ask(top) == before, line.inner_text()
+        assert line.inner_text() == "At most 8 runs can be compared."
+
+
 POINT: Final = ("x", "tgs", "step_s", "loss")
 FACTS: Final = """() => Object.fromEntries(
   [...document.querySelectorAll("#compare .facts tbody tr")].map((line) => [
