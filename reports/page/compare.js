@@ -4,6 +4,8 @@ const MOST_CHOSEN = 8;
 const template = document.getElementById("comparison");
 const PANELS = ["tgs", "step_s", "loss", "memory"];
 const STEADY = "counted"; // a window that TGS counts
+const OTHER_SPEED = "steps at another speed"; // one of a lasting speed that TGS is not of
+const PALE = 0.55; // opacity of such windows
 const MINUTE = 60, HOUR = 3600; // seconds
 
 const chosenRuns = () => state.compare.split(",").filter(Boolean);
@@ -163,20 +165,33 @@ function unitOf(told) {
   return {unit: `time since the first logged step [${word}]`, size};
 }
 
-/** The points of a run's curves; TGS is that of windows that it counts. */
+/** The points of a run's curves; TGS is that of windows at a lasting speed, in parts of one speed. */
 function pointsOf({run, row, place, bins}, size) {
   const across = {steps: "at", tokens: "tokens", time: "time_s"}[state.x];
-  return bins.filter((bin) => bin[across] !== null).map((bin) => ({
+  const parts = partsOf(bins);
+  return bins.map((bin, at) => ({
     run_id: run,
     run: row.cells[0].dataset.sort,
     place: String(place),
-    x: bin[across] / size,
+    x: bin[across] === null ? null : bin[across] / size,
     steps: bin.step === bin.last_step ? `${bin.step}` : `${bin.step}\u2013${bin.last_step}`,
-    tgs: bin.window === STEADY ? bin.tgs : null,
+    tgs: [STEADY, OTHER_SPEED].includes(bin.window) ? bin.tgs : null,
     step_s: bin.step_s,
     loss: bin.loss,
     memory: bin.memory,
-  }));
+    ...parts[at],
+  })).filter(({x}) => x !== null);
+}
+
+/** Of each bin the number of changes of speed before it, and the opacity of such steps. */
+function partsOf(bins) {
+  let [part, opacity] = [0, 1];
+  return bins.map(({window}) => {
+    const now = {[STEADY]: 1, [OTHER_SPEED]: PALE}[window] ?? opacity;
+    if (now !== opacity) part++;
+    opacity = now;
+    return {part, opacity};
+  });
 }
 
 /** Runs that have no curve, and those whose steps are of another kind. */

@@ -20,6 +20,7 @@ import pytest
 from fairmfu.ingest.pipeline import ingest_run
 from fairmfu.ingest.store.store import Store
 from fairmfu.metrics.pipeline.analysis import analyse
+from fairmfu.metrics.throughput.speed_levels import OTHER_SPEED
 from fairmfu.reports.charts import charts
 from fairmfu.reports.nightly import night_html
 from fairmfu.reports.page import html_report
@@ -27,6 +28,7 @@ from fairmfu.reports.page.html_document import Sheet
 from fairmfu.reports.page.html_run import accelerator_of
 from fairmfu.reports.page.report_data import ReportContent, build_content
 from fairmfu.reports.text.tabular import GIB
+from tests.reports.page.test_html_report import a_run, a_store, changed_speed
 from tests.support.nights import plan_of, write_night
 from tests.support.told_nights import regression
 
@@ -69,7 +71,10 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> ReportContent:
     write_night(folder / "nights", 1, plan_of(seed=3), only=SERIES)
     store = Store(folder / "store")
     ingest_run.ingest_paths([*(SAMPLES / name for name in SAMPLES_TOLD), folder / "nights"], store)
-    tables = hostile(store.tables())
+    return content_of(hostile(store.tables()))
+
+
+def content_of(tables: dict[str, pl.DataFrame]) -> ReportContent:
     analysis = analyse(tables)
     return build_content(analysis, analysis.metrics, tables, "All runs", None, "1.2.3")
 
@@ -606,7 +611,7 @@ def expected_points(runs: dict[str, Any], ids: list[str], across: str) -> list[t
         for run_id in ids
         for each in runs[run_id]["series"]
         for x in [(each["step"] + each["last_step"]) / 2 if across == "steps" else each[across]]
-        for tgs in [each["tgs"] if each["window"] == "counted" else None]
+        for tgs in [each["tgs"] if each["window"] in {"counted", OTHER_SPEED} else None]
         if x is not None
     ]
 
@@ -641,6 +646,25 @@ def test_chosen_runs_are_overlaid_as_the_data_are(
         tab.page.get_by_role("button", name="Clear the choice").press("Enter")
         tab.page.locator("#compare").wait_for(state="detached")
         assert "compare" not in tab.ask("location.hash")
+
+
+def test_the_slow_part_of_a_run_is_drawn_pale(reading: Reading, tmp_path: Path) -> None:
+    """The curve ended where the run slowed down, so the chart hid it."""
+    slowing = changed_speed(a_run("xtuner", 5_000.0, steps=200), 0.7, from_step=130)  # type: ignore[no-untyped-call]
+    tables = a_store(slowing, a_run("torchtitan", 5_200.0, steps=200))  # type: ignore[no-untyped-call]
+    path, run_id = tmp_path / "report.html", slowing["runs"][0]["run_id"]
+    content = content_of(tables)
+    path.write_text(html_report.render_page(content), encoding="utf-8")
+    with reading(path, fragment=f"compare={','.join(content.data['runs'])}") as tab:
+        tab.page.locator("#compare .mark-line").first.wait_for()
+        points = [each for each in tab.ask(CURVES) if each["run_id"] == run_id]
+        late = [each for each in points if int(each["steps"].split("\u2013")[0]) >= 130]
+        assert {each["opacity"] for each in late} == {0.55}
+        assert {each["opacity"] for each in points if each not in late} == {1}
+        assert all(3_300 < each["tgs"] < 3_700 for each in late)
+        opacity = "(lines) => lines.map((line) => line.getAttribute('opacity') ?? '1')"
+        lines = tab.page.locator("#compare .mark-line.role-mark path").evaluate_all(opacity)
+        assert sorted(lines) == ["0.55"] * 2 + ["1"] * 6  # TGS, s/step; and loss without parts
 
 
 @pytest.mark.parametrize("width", [1440, 800, 400])

@@ -101,6 +101,13 @@ def a_run(framework, tgs, *, name="", run_id="", steps=40, facts=FACTS, logged="
     }
 
 
+def changed_speed(run, share, from_step):
+    """The run going on at this share of its speed."""
+    for step in run["steps"]:
+        step["elapsed_s"] /= share if step["step"] >= from_step else 1
+    return run
+
+
 def a_store(*runs):
     names = ("sources", "runs", "facts", "steps", "events", "unread")
     return {name: a_table(name, [row for run in runs for row in run[name]]) for name in names}
