@@ -447,6 +447,21 @@ def test_a_link_lands_in_any_filter(
         assert abs(tab.ask(REST, place)) <= CLOSE_PX
 
 
+def test_a_click_on_a_name_in_the_table_goes_to_the_run(
+    reading: Reading, report: Path, told: ReportContent
+) -> None:
+    """A click only marked the row; a small grey arrow beside it led to the run."""
+    run_id = list(told.data["runs"])[-1]
+    row = f'#runs tr[data-run="{run_id}"]'
+    with reading(report) as tab:
+        tab.page.locator(f"{row} .name").click()
+        tab.until("(id) => document.getElementById(id)?.open", f"run-{run_id}")
+        assert abs(tab.ask(REST, f"run-{run_id}")) <= CLOSE_PX
+        assert tab.ask(SELECTED) == []
+        tab.page.locator(f"{row} button.pick").click()
+        assert tab.ask(SELECTED) == [run_id]
+
+
 PARTS: Final = """() => [...document.querySelectorAll("[data-runs]")].map((part) => [
   part.dataset.runs.split(" "),
   part.parentElement.closest("details:not([open])") ? !part.closest(".filtered")
