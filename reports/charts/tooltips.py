@@ -127,6 +127,7 @@ CONVENTION_EXPRESSION: Final = (
 )
 """Convention in words, as a Vega expression."""
 FILTER_EXPRESSION: Final = (
+    "(framework == '' || datum.framework == framework) && "
     "(model == '' || datum.model == model) && "
     "(accelerator == '' || datum.accelerator == accelerator)"
 )

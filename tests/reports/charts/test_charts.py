@@ -113,7 +113,7 @@ def overlaid(given):
     courses = [charts.course(*of(given, row), row) for row in given.rows]
     points = [
         {"run_id": row["run_id"], "run": row["label"], "place": str(place), "steps": "1"}
-        | {"x": each["at"]}
+        | {"x": each["at"], "part": 0, "opacity": 1}
         | {name: each[name] for name in overlay.PANELS}
         for place, (row, course) in enumerate(zip(given.rows, courses, strict=True))
         for each in course.datasets["bins"]

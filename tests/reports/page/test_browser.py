@@ -28,6 +28,7 @@ from fairmfu.reports.page.html_document import Sheet
 from fairmfu.reports.page.html_run import accelerator_of
 from fairmfu.reports.page.report_data import ReportContent, build_content
 from fairmfu.reports.text.tabular import GIB
+from fairmfu.reports.text.verdict import count_noun
 from tests.reports.page.test_html_report import a_run, a_store, changed_speed
 from tests.support.nights import plan_of, write_night
 from tests.support.told_nights import regression
@@ -483,14 +484,14 @@ def test_filters_agree_with_the_data_also_in_packed_folds(
 ) -> None:
     """A table said that no run passes, above six that did."""
     of_run = {
-        run_id: (run["model"] or "", accelerator_of(run) or "")
+        run_id: (run["framework"], run["model"] or "", accelerator_of(run) or "")
         for run_id, run in told.data["runs"].items()
     }
     chance = Random(59)  # noqa: S311 - a choice of filters
     with reading(short_tables) as tab:
         for _ in range(50 if THOROUGH else 12):
             wanted = {
-                name: chance.choice(tab.ask(OPTIONS, name)) for name in ("model", "accelerator")
+                name: chance.choice(["", *tab.ask(OPTIONS, name)]) for name in html_report.FILTERS
             }
             for name, value in wanted.items():
                 choose(tab, name, value)
@@ -504,6 +505,8 @@ def test_filters_agree_with_the_data_also_in_packed_folds(
                 assert seen == (not fitting.isdisjoint(runs)), (wanted, runs)
             said = tab.page.inner_text(".controls .status")
             assert re.findall(r"\d+", said)[0] == str(len(fitting)), (wanted, said)
+            rows = "" if len(fitting) == len(of_run) else f" {len(fitting)} "
+            assert tab.page.inner_text("#runs .csv").startswith(f"Copy{rows}"), wanted
 
 
 OPTIONS: Final = """(name) => [...document.querySelector(`select[name=${name}]`).options]
@@ -516,6 +519,7 @@ SORTED_BY: Final = {
     "TGS": "tgs",
     "MFU": "mfu_full_own",
     "GPUs": "gpus",
+    "s/step": "seconds_per_step",
     "Framework": "framework",
     "Date": "started_at",
 }
@@ -531,9 +535,11 @@ def test_the_table_of_runs_is_sorted_as_the_data_are(
         for title, field in SORTED_BY.items():
             head = tab.page.locator("#runs thead th", has_text=re.compile(rf"^{title}"))
             head.locator("button").focus()
-            for _ in range(2):
+            best_first = "descending" if field in {"tgs", "mfu_full_own", "gpus"} else "ascending"
+            for again in range(2):
                 tab.page.keyboard.press("Enter")
                 way = head.get_attribute("aria-sort")
+                assert (way == best_first) == (not again), title
                 assert tab.page.locator("#runs [aria-sort]").count() == 1
                 values = [six_digits(runs[run_id][field]) for run_id in tab.ask(TABLE)]
                 known = [value for value in values if value is not None]
@@ -569,6 +575,25 @@ HEADS: Final = """() => [...document.querySelectorAll("#runs thead th")].filter(
   (head) => head.checkVisibility()).map((head) => head.dataset.title)"""
 
 
+def test_the_format_of_a_log_is_found_where_it_says_more_than_the_framework(
+    reading: Reading, tmp_path: Path
+) -> None:
+    tables = a_store(*(a_run(name, 5_000.0) for name in ("deepspeed", "xtuner")))  # type: ignore[no-untyped-call]
+    is_deepspeed = pl.col("framework") == "deepspeed"
+    log_format = pl.when(is_deepspeed).then(pl.lit("gpt-neox")).otherwise("log_format")
+    path = tmp_path / "report.html"
+    runs = tables["runs"].with_columns(log_format.alias("log_format"))
+    path.write_text(html_report.render_page(content_of(tables | {"runs": runs})), "utf-8")
+    with reading(path) as tab:
+        cells = tab.page.locator("#runs tbody tr td:nth-child(2)").all_inner_texts()
+        assert sorted(" ".join(text.split()) for text in cells) == ["deepspeed gpt-neox", "xtuner"]
+        for words in ("gpt-neox", "framework:gpt-neox", "framework:deepspeed"):
+            tab.page.get_by_label("Search all columns").fill(words)
+            assert tab.page.inner_text("#runs .csv") == "Copy 1 row as CSV"
+        tab.page.get_by_label("Search all columns").fill("")
+        assert tab.page.inner_text("#runs .csv") == "Copy as CSV"
+
+
 def test_the_csv_has_the_rows_and_the_order_that_are_seen(
     reading: Reading, report: Path, told: ReportContent
 ) -> None:
@@ -576,10 +601,10 @@ def test_the_csv_has_the_rows_and_the_order_that_are_seen(
     fragment = "find=torchtitan+tgs>1&sort=TGS:ascending&attention=full&hide=Memory"
     with reading(report, fragment=fragment, script_before=COPIED) as tab:
         seen = tab.ask(TABLE)
-        tab.page.get_by_role("button", name="Copy as CSV").press("Enter")
+        tab.page.get_by_role("button", name=f"Copy {len(seen)} rows as CSV").press("Enter")
         tab.until("() => window.copied")
         with tab.page.expect_download() as download:
-            tab.page.get_by_role("button", name="Save as CSV").press("Enter")
+            tab.page.get_by_role("button", name=f"Save {len(seen)} rows as CSV").press("Enter")
         text = download.value.path().read_text(encoding="utf-8")
         assert tab.ask("window.copied") == text
     lines = [*csv.DictReader(io.StringIO(text))]
@@ -589,6 +614,7 @@ def test_the_csv_has_the_rows_and_the_order_that_are_seen(
     for line in lines:
         run = runs[line["Run id"]]
         assert line["Run"].removesuffix(" (synthetic)") == run["label"]
+        assert line["Framework"] == run["framework"]
         assert line["TGS [tokens/s/GPU]"] == f"{six_digits(run['tgs']):g}"
         mfu = line["MFU [%], full attention, own-precision peak"]
         assert float(mfu or 0) == six_digits(100 * (run["mfu_full_own"] or 0))
@@ -767,8 +793,17 @@ def test_the_overview_leads_to_the_parts_that_it_counts(
     data = told.data
     with reading(report) as tab:
         said = tab.page.inner_text(".overview")
-        for name in ("runs", "ranked", "failed", "slowed"):
+        for name in ("runs", "failed", "slowed"):
             assert f"{data['counts'][name]:,} " in said
+        groups = [len(group["runs"]) for group in data["groups"]]
+        several = [runs for runs in groups if runs > 1]
+        assert f"{sum(several)} ranked in {count_noun(len(several), 'group')}, " in said
+        assert f"{groups.count(1)} without a comparable run, " in said
+        asked = ", ".join(data["missing"]["unlocks"][0]["facts"])
+        assert tab.page.text_content("#first-fact") == asked
+        assert tab.page.inner_text('.overview a[href="#first-fact"]') == asked
+        parts = tab.page.locator("#missing > :is(.commands, .scroll)")
+        assert "commands" in str(parts.first.get_attribute("class"))
         for link in tab.page.locator(".overview a, .contents a").all():
             place = (link.get_attribute("href") or "").removeprefix("#")
             link.click()

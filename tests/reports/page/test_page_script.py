@@ -95,7 +95,7 @@ PAGE: Final = """
 {{ folds }}<p><a href="#run-0004">To run 4</a></p>
 """  # noqa: E501 - a template
 FOLD: Final = """
-{% set name, attributes = "run-" ~ run.run_id, names.run_attributes(run.run_id, run.model, run.accelerator) %}
+{% set name, attributes = "run-" ~ run.run_id, names.run_attributes(run.run_id) %}
 {% set inner %}{{ sheet.figure(figure) }}{% for _ in range(40) %}<p>{{ run.run }}</p>{% endfor %}{% endset %}
 {% if open %}
 <details id="{{ name }}"{{ attributes }} open><summary>{{ names.run_select(run) }}</summary>{{ inner }}</details>
