@@ -9,6 +9,7 @@ import shutil
 import subprocess
 from collections.abc import Iterator
 from dataclasses import replace
+from datetime import datetime
 from functools import partial
 from pathlib import Path
 from random import Random
@@ -29,6 +30,7 @@ from fairmfu.reports.page.html_run import accelerator_of
 from fairmfu.reports.page.report_data import ReportContent, build_content
 from fairmfu.reports.text.tabular import GIB
 from fairmfu.reports.text.verdict import count_noun
+from tests.reports.page.test_html_report import FACTS as RUN_FACTS
 from tests.reports.page.test_html_report import a_run, a_store, changed_speed
 from tests.support.nights import plan_of, write_night
 from tests.support.told_nights import regression
@@ -726,7 +728,7 @@ def test_no_row_moves_when_runs_are_ticked(reading: Reading, report: Path, width
 POINT: Final = ("x", "tgs", "step_s", "loss")
 FACTS: Final = """() => Object.fromEntries(
   [...document.querySelectorAll("#compare .facts tbody tr")].map((line) => [
-    line.cells[0].textContent,
+    line.cells[0].firstChild.textContent,
     [...line.cells].slice(1).map((cell) => (
       cell.querySelector('[data-of="value"]') ?? cell).textContent.trim()),
   ]))"""
@@ -748,7 +750,74 @@ def test_facts_of_chosen_runs_show_their_differences(
         tab.page.get_by_label("Differences only").uncheck()
         found = tab.ask(FACTS)
         assert {name: found[name] for name in every} == every
-        assert found["Framework"] == [runs[run_id]["framework"] for run_id in ids]
+        assert found["Framework"] == [
+            " ".join(dict.fromkeys(runs[run_id][name] for name in ("framework", "log_format")))
+            for run_id in ids
+        ]
+
+
+COUNTED: Final = re.compile(r"(\d+) facts? differs?(?:, (\d+) (?:is|are) not known of all runs)?")
+
+
+def test_what_shows_as_equal_is_no_difference(reading: Reading, tmp_path: Path) -> None:
+    """Two runs of one day differed in Date, and facts of one run only were like any other."""
+    facts = RUN_FACTS | {"optimizer": "AdamW"}
+    runs = a_run("xtuner", 5_000.0, steps=300, facts=facts), a_run("torchtitan", 5_200.0, steps=90)  # type: ignore[no-untyped-call]
+    for hour, run in enumerate(runs):
+        run["runs"][0]["started_at"] = datetime(2026, 11, 30, 9 + hour)
+        for step in run["steps"]:
+            step["loss"] += hour
+    path, content = tmp_path / "report.html", content_of(a_store(*runs))  # type: ignore[no-untyped-call]
+    path.write_text(html_report.render_page(content), encoding="utf-8")
+    first, second = (content.data["runs"][run["runs"][0]["run_id"]] for run in runs)
+    chosen = f"compare={first['run_id']},{second['run_id']}"
+    with reading(path, fragment=chosen) as tab:
+        link = tab.page.locator("#compare a.differing")
+        link.wait_for()
+        found = tab.ask(FACTS)
+        assert "Date" not in found
+        assert found["optimizer"] == ["AdamW", UNKNOWN]
+        assert "known of one run only" in (tab.page.text_content("#compare .facts tbody") or "")
+        differing, partly = COUNTED.fullmatch(link.inner_text()).groups()  # type: ignore[union-attr]
+        unknown = [values for values in found.values() if UNKNOWN in values]
+        assert int(partly) == len(unknown) > 0
+        assert int(differing) == len(found) - len(unknown) > 0
+        assert [re.split("step|mean", value)[0] for value in found["Last loss"]] == [
+            f"{run['series'][-1]['loss']:#.4g}" for run in (first, second)
+        ]
+        losses = [
+            {(each["unit"], each["count"]): each["loss"] for each in run["losses"]}
+            for run in (first, second)
+        ]
+        unit, count = max(losses[0].keys() & losses[1].keys())
+        name = f"Loss at {count:,} {unit}, the last such count of all"
+        assert found[name] == [f"{of[unit, count]:#.4g}" for of in losses]
+        link.click()
+        assert abs(tab.ask(REST, "compare-facts")) <= CLOSE_PX or tab.ask(AT_END)
+        tab.page.locator("#compare .mark-symbol path").first.hover(force=True)
+        tab.until("() => document.querySelector('#vg-tooltip-element.visible')")
+        tips = {name.rstrip(":"): text for name, text in tab.ask(TIP).items()}
+        assert tips.get("mean peak memory [GiB]") == UNKNOWN, tips
+        assert "null" not in tips.values()
+
+
+UNKNOWN: Final = "\u2013"
+AT_END: Final = "scrollY + innerHeight >= document.documentElement.scrollHeight - 2"
+
+
+@pytest.mark.parametrize("lacking", [{"gpus"}, {"seq_len"}, {"gpus", "seq_len"}])
+def test_the_facts_without_which_there_is_no_curve_over_tokens_are_named(
+    reading: Reading, tmp_path: Path, lacking: set[str]
+) -> None:
+    facts = {name: value for name, value in RUN_FACTS.items() if name not in lacking}
+    runs = a_run("xtuner", 5_000.0, facts=facts), a_run("torchtitan", 5_200.0)  # type: ignore[no-untyped-call]
+    path, content = tmp_path / "report.html", content_of(a_store(*runs))  # type: ignore[no-untyped-call]
+    path.write_text(html_report.render_page(content), encoding="utf-8")
+    with reading(path, fragment=f"compare={','.join(content.data['runs'])}&x=tokens") as tab:
+        about = tab.page.locator("#compare .about")
+        about.wait_for()
+        missing = ", ".join(sorted(lacking))
+        assert f"xtuner-8b (synthetic) (missing: {missing})" in about.inner_text()
 
 
 def test_a_part_of_the_curves_is_zoomed_by_keyboard_and_mouse(
