@@ -232,9 +232,10 @@ def without_placeholder_losses(steps: pl.DataFrame) -> pl.DataFrame:
 
 
 def _measured(memory: pl.Expr) -> pl.Expr:
-    """Return peaks of memory, null for a peak of 0: no allocator that trains has such a peak.
+    """Return peaks of memory, null for a peak of 0.
 
-    Torchtitan prints "memory: 0.00GiB(0.00%)" where the allocator keeps no statistics.
+    No allocator has such a peak in a training. Torchtitan prints "memory: 0.00GiB(0.00%)"
+    where the allocator keeps no statistics.
     """
     return pl.when(memory > 0).then(memory)
 

@@ -119,9 +119,10 @@ def _with_lines(windows: pl.DataFrame, metrics: pl.DataFrame) -> pl.DataFrame:
 
 
 def _step_times(run: RunArrays, mean: float | None) -> dict[str, pl.Series]:
-    """Return the seconds and the number of the steps of windows at a lasting speed, else null.
+    """Return the seconds and the number of the steps of windows at a lasting speed.
 
-    They are of the time evidence behind `mean`, the seconds per step of the run's own speed.
+    Both are null elsewhere. They are of the time evidence behind `mean`, the seconds per step at
+    the run's own speed.
     """
     counted, of_lines = count_steps(run), np.full((2, run.height), np.nan)
     of_any_speed = counted.with_values(off_level=np.zeros(run.height))
