@@ -129,6 +129,7 @@ def fold_ranks(steps: pl.DataFrame) -> pl.DataFrame:
     lowest and highest of several. `copies_s` is the range of `elapsed_s` over lines without a rank.
     """
     clean = without_placeholder_losses(_of_one_clock(steps)).sort("run_id", "step", "line")
+    clean = clean.with_columns(_measured(pl.col("peak_memory_bytes")))
     several, single = split_repeated_steps(clean.with_columns(**_LINE_FIGURES))
     folded = several.pipe(_with_slowest_rank).pipe(_fold_lines)
     unsaid = pl.lit(None, pl.Int64)
@@ -235,6 +236,15 @@ def without_placeholder_losses(steps: pl.DataFrame) -> pl.DataFrame:
     same = (loss.max() < 0) & (loss.min() == loss.max()) & (loss.count() > 1)
     placeholder = same.over("run_id", "rank").fill_null(value=False)
     return steps.with_columns(pl.when(~placeholder).then(loss).alias("loss"))
+
+
+def _measured(memory: pl.Expr) -> pl.Expr:
+    """Return peaks of memory, null for a peak of 0.
+
+    No allocator has such a peak in a training. Torchtitan prints "memory: 0.00GiB(0.00%)"
+    where the allocator keeps no statistics.
+    """
+    return pl.when(memory > 0).then(memory)
 
 
 def split_repeated_steps(steps: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:

@@ -49,7 +49,7 @@ DASH: Final = "\N{EN DASH}"
 MIN_AXIS_SPAN: Final = 0.2
 """Smallest span of an axis that does not begin at 0, as a share of its largest value."""
 
-_CONVENED: Final = ("attention", "peak", "selected", "model", "accelerator")
+_CONVENED: Final = ("attention", "peak", "selected", "framework", "model", "accelerator")
 
 
 def _drop(cards: Sequence[dict[str, Any]], *names: str) -> list[dict[str, Any]]:

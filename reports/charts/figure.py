@@ -34,6 +34,7 @@ VIEW: Final[Mapping[str, str]] = {
     "attention": "exact",
     "peak": "own",
     "selected": "",
+    "framework": "",
     "model": "",
     "accelerator": "",
 }

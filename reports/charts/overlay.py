@@ -38,20 +38,23 @@ PANELS: Final = {
     "memory": ("mean peak memory [GiB]", 90),
 }
 """Title and height of each panel by its field; a page leaves out those without a point."""
+PANELS_OF_SPEED: Final = ("tgs", "step_s")
 
 
 def overlay() -> Figure:
     """Draw curves of chosen runs over steps, tokens or time, without rows.
 
-    The page gives `points` (run_id, run, place, x, steps and PANELS), the `reach` and the title of
-    x, and the `digits` of its labels, and leaves out panels without a point.
+    The page gives `points` (run_id, run, place, x, steps and PANELS; the `part` of a run between
+    two changes of speed, and its `opacity`), the `reach` and the title of x, and the `digits` of
+    its labels, and leaves out panels without a point.
     """
     return Figure(
         kind="overlay",
         title="Chosen runs in one chart",
         notes=(
-            "TGS and s/step: steady windows only, and the axes may start above 0. Drag across a "
-            "panel to zoom.",
+            "TGS and s/step: a pale curve shows steps at another speed than the run's TGS. "
+            "Start-up, warm-up, evaluations, checkpoints and other disturbed windows are left out.",
+            "The axes may start above 0. Drag across a panel to zoom.",
         ),
         description="Curves of the chosen runs: TGS, seconds per step, loss and peak memory.",
         spec=_overlay(),
@@ -79,8 +82,11 @@ def _panel(field: str) -> Spec:
     strokes = [OVERLAY_DASHES[n % len(OVERLAY_DASHES)] for n in range(MAX_OVERLAID_RUNS)]
     dash = alt.StrokeDash("place:N", legend=None, scale=alt.Scale(domain=runs, range=strokes))
     line = points.mark_line(strokeWidth=1.6, clip=True).encode(_x(), y, colour, dash)
-    dots = points.mark_point(filled=True, size=16, opacity=1, clip=True)
-    marks = (line, dots.encode(_x(), y, colour, tooltip=_TIPS), text_above_plot(f"'{title}'"))
+    dots = points.mark_point(filled=True, size=16, clip=True).encode(_x(), y, colour, tooltip=_TIPS)
+    if field in PANELS_OF_SPEED:
+        pale = alt.Opacity("opacity:Q", legend=None, scale=None)
+        line, dots = line.encode(pale, detail="part:N"), dots.encode(pale)
+    marks = (line, dots, text_above_plot(f"'{title}'"))
     first, *others = map(mark_spec, marks)
     zoom = {"name": f"zoom_{field}", "select": {"type": "interval", "encodings": ["x"]}}
     return {

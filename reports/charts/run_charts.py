@@ -11,7 +11,8 @@ from typing import Any, Final
 import altair as alt
 
 from fairmfu.metrics.compare.comparison_row import ComparisonRow
-from fairmfu.metrics.core.run_table import MetricsRow
+from fairmfu.metrics.core.run_table import MetricsRow, SpeedLevel
+from fairmfu.metrics.throughput.speed_levels import OTHER_SPEED
 from fairmfu.metrics.throughput.time_breakdown import START_UP, WARM_UP
 
 from ..text.run_narrative import UNKNOWN, phase_rows, seconds_text, time_rows, timed_phases
@@ -91,7 +92,7 @@ def course(series: Table, events: Table, row: ComparisonRow) -> Figure | None:
         "ends": [min(steps), max(*steps, min(steps) + 1)],
     }
     if rates:
-        own |= {"colour": _colour(row), "reach": _reach(rates)}
+        own |= {"colour": _colour(row), "reach": _reach(rates, row["levels"] or ())}
     if per:
         own["per"] = per
     return Figure(
@@ -183,13 +184,18 @@ def _one_length(row: MetricsRow) -> bool:
     return same and row["attention_ratio"] is None and len(row["logged_lengths"] or []) <= 1
 
 
-def _reach(rates: Sequence[Row]) -> list[float]:
-    """Return the ends of the throughput axis; points beyond are drawn at the edge."""
+def _reach(rates: Sequence[Row], levels: Sequence[SpeedLevel] = ()) -> list[float]:
+    """Return the ends of the throughput axis; points beyond are drawn at the edge.
+
+    levels: speeds of the run, all inside
+    """
     inside = [each for each in rates if each["window"] == WINDOW_COUNTED] or rates
     slow = sorted(each["low"] or each["tgs"] for each in inside)
     fast = sorted(each["high"] or each["tgs"] for each in inside)
     few = len(inside) // 50
     low, high = slow[few], fast[-1 - few]
+    if levels:
+        low, high = _with_levels(low, high, rates, levels)
     span = max(high - low, 0.06 * high)
     middle = (low + high) / 2
     inner = [middle - 0.62 * span, middle + 0.62 * span]
@@ -199,6 +205,20 @@ def _reach(rates: Sequence[Row]) -> list[float]:
     room = 0.0 if far else 0.04 * (whole[1] - whole[0])
     low, high = inner if far else [whole[0] - room, whole[1] + room]
     return [chart_number(max(0.0, low)), chart_number(high)]
+
+
+def _with_levels(
+    low: float, high: float, rates: Sequence[Row], levels: Sequence[SpeedLevel]
+) -> tuple[float, float]:
+    """Return the reach of the steady windows, widened to all speeds of the run.
+
+    Of windows at another speed, one in 50 at either end may be beyond.
+    """
+    known = [each["tgs"] for each in levels if each["tgs"] is not None]
+    others = sorted(each["tgs"] for each in rates if each["window"] == OTHER_SPEED)
+    few = len(others) // 50
+    values = [low, high, *known, *others[few : len(others) - few]]
+    return min(values), max(values)
 
 
 def _course_notes(

@@ -59,8 +59,8 @@ def bin_windows(
     windows: metrics.throughput.windows.build_windows; metrics: rows of the runs to show
 
     window: "counted" or the reason why not
-    tgs [tokens/s/GPU], step_s [s, steady windows]: ratios of sums over the bin; low, high: its
-        slowest and fastest window
+    tgs [tokens/s/GPU], step_s [s, windows that are steady or at another speed]: ratios of sums
+        over the bin; low, high: its slowest and fastest window
     tokens: mean of the tokens over all GPUs since the start; time_s [s]: mean of the wall time
         since the first line; null for a run if its log does not give them for each line
     loss: the mean; memory_bytes: the mean and memory_bytes_max the largest of the printed peaks
@@ -119,18 +119,20 @@ def _with_lines(windows: pl.DataFrame, metrics: pl.DataFrame) -> pl.DataFrame:
 
 
 def _step_times(run: RunArrays, mean: float | None) -> dict[str, pl.Series]:
-    """Return the seconds and the number of the steps of steady windows, else null.
+    """Return the seconds and the number of the steps of windows at a lasting speed.
 
-    They are of the time evidence behind `mean`, the run's seconds per step.
+    Both are null elsewhere. They are of the time evidence behind `mean`, the seconds per step at
+    the run's own speed.
     """
     counted, of_lines = count_steps(run), np.full((2, run.height), np.nan)
+    of_any_speed = counted.with_values(off_level=np.zeros(run.height))
     for evidence in _STEP_EVIDENCE:
-        steady = steady_windows(counted, evidence)
-        spans = counted[f"{evidence}_span"][steady.indices]
-        if mean is None or not len(spans):
+        steady, spans = steady_windows(counted, evidence), counted[f"{evidence}_span"]
+        if mean is None or not len(steady.indices):
             continue
-        if isclose(total(steady.seconds) / total(spans), mean, rel_tol=1e-9):
-            of_lines[:, steady.indices] = steady.seconds, spans
+        if isclose(total(steady.seconds) / total(spans[steady.indices]), mean, rel_tol=1e-9):
+            lasting = steady_windows(of_any_speed, evidence)
+            of_lines[:, lasting.indices] = lasting.seconds, spans[lasting.indices]
             break
     seconds, steps = (pl.Series(values, nan_to_null=True) for values in of_lines)
     return {"step_seconds": seconds, "steps": steps}

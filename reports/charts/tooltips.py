@@ -127,6 +127,7 @@ PEAK_EXPRESSION: Final = "(peak == 'own' ? 'peak in the precision of each operat
 CONVENTION_EXPRESSION: Final = f"attention + ' attention, ' + {PEAK_EXPRESSION}"
 """Convention in words, as a Vega expression."""
 FILTER_EXPRESSION: Final = (
+    "(framework == '' || datum.framework == framework) && "
     "(model == '' || datum.model == model) && "
     "(accelerator == '' || datum.accelerator == accelerator)"
 )

@@ -367,7 +367,7 @@ SETTING_COLUMNS: Final[Columns] = {
     "tgs": ("TGS", count),
     "samples_per_second": ("samples/s", count),
     "against_baseline": ("against baseline", str),
-    "one_fact": ("its last fact alone", str),
+    "one_fact": ("this change alone", str),
     **_USE,
     "tokens_per_update": ("tokens per\nupdate", count),
     **_COSTS,

@@ -104,8 +104,10 @@ const OPTIONS = (wide) => ({
   actions: false,
   ast: true, // interpreted: the content policy forbids eval
   config: wide < NARROW ? {...theme, axis: {...theme.axis, labelLimit: limit(wide)}} : theme,
-  tooltip: {theme: "page"},
+  tooltip: {theme: "page", sanitize: tipText},
 });
+/** A text of a tooltip as markup; what is unknown has the sign of the page. */
+const tipText = (value) => (value === "null" ? UNKNOWN : String(value).replaceAll("&", "&amp;").replaceAll("<", "&lt;"));
 const limit = (wide) => Math.max(60, Math.round(0.3 * wide));
 
 /** The views of a spec that have a width of their own. */

@@ -4,6 +4,8 @@ const MOST_CHOSEN = 8;
 const template = document.getElementById("comparison");
 const PANELS = ["tgs", "step_s", "loss", "memory"];
 const STEADY = "counted"; // a window that TGS counts
+const OTHER_SPEED = "steps at another speed"; // one of a lasting speed that TGS is not of
+const PALE = 0.55; // opacity of such windows
 const MINUTE = 60, HOUR = 3600; // seconds
 
 const chosenRuns = () => state.compare.split(",").filter(Boolean);
@@ -16,7 +18,7 @@ function choosable(table) {
     box.ariaLabel = `Compare ${row.cells[0].dataset.sort}`;
     (row.cells[0].querySelector(".run") ?? row.cells[0]).prepend(box);
   }
-  toolsBefore(table).append(built("span", {className: "chosen-count", role: "status"}));
+  toolsBefore(table).append(built("p", {className: "chosen-count", role: "status"}));
   table.addEventListener("change", ({target}) => {
     if (target.matches(".tick")) choose(target.closest("tr").dataset.run, target.checked);
   });
@@ -36,9 +38,8 @@ function tick() {
   const runs = chosenRuns();
   for (const box of all(".tick")) box.checked = runs.includes(box.closest("tr").dataset.run);
   for (const line of all(".chosen-count")) {
-    line.replaceChildren();
-    if (runs.length === 1) line.append("1 run chosen. Choose another to compare them.");
-    if (runs.length > 1) line.append(built("a", {href: "#compare"}, `Compare ${runs.length} chosen runs`));
+    if (runs.length > 1) line.replaceChildren(built("a", {href: "#compare"}, `Compare ${runs.length} chosen runs`));
+    else line.replaceChildren(runs.length ? "1 run ticked. Tick another to compare them." : "Tick two to eight runs to compare them.");
   }
 }
 
@@ -60,7 +61,9 @@ async function compare() {
   section.querySelector(".chosen-runs").replaceChildren(...told.map(signOf));
   section.querySelector("[name=facts]").checked = state.facts === "differing";
   overlay(section, told);
-  tabulate(section.querySelector(".facts"), told);
+  const {differing, partly} = tabulate(section.querySelector(".facts"), told);
+  const some = partly ? `, ${partly} ${partly === 1 ? "is" : "are"} not known of all runs` : "";
+  section.querySelector(".differing").textContent = `${differing} ${differing === 1 ? "fact differs" : "facts differ"}${some}`;
 }
 
 /** Puts the section where its template is. */
@@ -90,7 +93,7 @@ async function heldOf(run) {
     const part = row && (await partOf(run));
     const drawn = part?.querySelector('figure[data-kind^="course"] > script');
     const bins = drawn ? rows(JSON.parse(drawn.textContent).datasets.bins) : [];
-    held.set(run, row ? {run, row, bins, facts: factsIn(part)} : null);
+    held.set(run, row ? {run, row, bins, facts: factsIn(part), losses: lossesIn(part), asked: askedIn(part)} : null);
   }
   return held.get(run);
 }
@@ -114,6 +117,18 @@ function factsIn(part) {
   const lines = part ? [...all('tr[data-at^="facts."]', part)] : [];
   return new Map(lines.map((line) => [line.cells[0].textContent, line.cells[1]]));
 }
+
+/** The losses in a run's part at counts that all runs share, by unit and count. */
+function lossesIn(part) {
+  const held = part?.querySelector("[data-losses]")?.dataset.losses ?? "";
+  return new Map(held.split(" ").filter(Boolean).map((each) => {
+    const [unit, count, loss] = each.split(":");
+    return [`${unit}:${count}`, Number(loss)];
+  }));
+}
+
+/** The facts that a run's part asks for. */
+const askedIn = (part) => (part ? [...all('code[data-of^="complete_with."]', part)].map(({textContent}) => textContent) : []);
 
 // --- their curves ---------------------------------------------------------------------------------
 
@@ -164,32 +179,61 @@ function unitOf(told) {
   return {unit: `time since the first logged step [${word}]`, size};
 }
 
-/** The points of a run's curves; TGS is that of windows that it counts. */
+/** The points of a run's curves; TGS is that of windows at a lasting speed, in parts of one speed. */
 function pointsOf({run, row, place, bins}, size) {
   const across = {steps: "at", tokens: "tokens", time: "time_s"}[state.x];
-  return bins.filter((bin) => bin[across] !== null).map((bin) => ({
+  const parts = partsOf(bins);
+  return bins.map((bin, at) => ({
     run_id: run,
     run: row.cells[0].dataset.sort,
     place: String(place),
-    x: bin[across] / size,
-    steps: bin.step === bin.last_step ? `${bin.step}` : `${bin.step}\u2013${bin.last_step}`,
-    tgs: bin.window === STEADY ? bin.tgs : null,
+    x: bin[across] === null ? null : bin[across] / size,
+    steps: stepsOf(bin),
+    tgs: [STEADY, OTHER_SPEED].includes(bin.window) ? bin.tgs : null,
     step_s: bin.step_s,
     loss: bin.loss,
     memory: bin.memory,
-  }));
+    ...parts[at],
+  })).filter(({x}) => x !== null);
 }
+
+const stepsOf = ({step, last_step}) => (step === last_step ? `${step}` : `${step}\u2013${last_step}`);
+
+/** Of each bin the number of changes of speed before it, and the opacity of such steps. */
+function partsOf(bins) {
+  let [part, opacity] = [0, 1];
+  return bins.map(({window}) => {
+    const now = {[STEADY]: 1, [OTHER_SPEED]: PALE}[window] ?? opacity;
+    if (now !== opacity) part++;
+    opacity = now;
+    return {part, opacity};
+  });
+}
+
+const isMicro = ({row}) => row.querySelector('[data-note="micro-step"]') !== null;
 
 /** Runs that have no curve, and those whose steps are of another kind. */
 function aboutCurves(told, known) {
   const named = (runs) => runs.map(({row}) => row.cells[0].dataset.sort).join(", ");
   const without = told.filter(({run}) => !known.some((point) => point.run_id === run));
-  const micro = told.filter(({row}) => row.querySelector('[data-note="micro-step"]'));
+  const micro = told.filter(isMicro);
   const words = [];
   const what = {steps: "curve", tokens: "count of tokens", time: "clock"}[state.x];
-  if (without.length) words.push(`Not drawn, since the page has no ${what} of them: ${named(without)}.`);
+  const why = state.x === "tokens" ? without.map(lackingTokens) : [];
+  const shown = without.map((run, at) => named([run]) + (why[at] ? ` (missing: ${why[at]})` : "")).join(", ");
+  if (without.length) words.push(`Not drawn, since the page has no ${what} of them: ${shown}.`);
   if (micro.length && micro.length < told.length) words.push(`Steps are micro-steps in ${named(micro)}, and optimizer steps in the others.`);
   return words.join(" ");
+}
+
+/** The facts without which the tokens of a run are unknown. */
+function lackingTokens({row, facts, asked}) {
+  const lacking = [];
+  if (!row.querySelector('[data-of="gpus"]').dataset.sort) lacking.push("gpus");
+  if (!facts.has("seq_len")) lacking.push("seq_len");
+  if (!facts.has("global_batch_size") && !facts.has("micro_batch_size")) lacking.push("global_batch_size");
+  if (asked.includes("packed")) lacking.push("packed");
+  return lacking.join(", ");
 }
 
 /** Makes the spec of all panels that of these runs: without empty panels, with the axis' title. */
@@ -221,7 +265,8 @@ const rounded = (value) => Number(value.toPrecision(4));
 
 // --- their facts ----------------------------------------------------------------------------------
 
-/** Fills the table of facts: a column for each run, a row for each column of runs and each fact. */
+/** Fills the table of facts: a column for each run, a row for each column of runs and each fact.
+    Counts the facts that differ, and those that are not known of all runs. */
 function tabulate(table, told) {
   const heads = told.map((run) => {
     const head = built("th", {scope: "col"});
@@ -231,6 +276,7 @@ function tabulate(table, told) {
   table.tHead.rows[0].replaceChildren(built("th", {scope: "col"}, "Fact"), ...heads);
   const columns = headsOf(told[0].row.closest("table")).slice(1);
   const lines = columns.map((head) => factLine(titleWithUnit(head), told.map(({run, row}) => [row.cells[head.cellIndex], `runs.${run}`])));
+  lines.push(...lossLines(told));
   for (const name of new Set(told.flatMap(({facts}) => [...facts.keys()]))) {
     lines.push(factLine(name, told.map(({run, facts}) => {
       const cell = facts.get(name);
@@ -240,18 +286,40 @@ function tabulate(table, told) {
   const seen = lines.filter(({differs}) => differs || state.facts === "all").map(({line}) => line);
   const none = built("tr", {}, built("td", {colSpan: told.length + 1}, "The page knows no difference."));
   table.tBodies[0].replaceChildren(...(seen.length ? seen : [none]));
+  const partly = lines.filter(({known}) => known && known < told.length).length;
+  return {differing: lines.filter(({differs}) => differs).length - partly, partly};
 }
 
-/** A row of a fact with copies of the runs' cells. */
+/** A row of a fact with copies of the runs' cells; what shows as equal is no difference. */
 function factLine(name, cells) {
-  const line = built("tr", {}, built("th", {scope: "row"}, name));
+  const head = built("th", {scope: "row"}, name);
+  const line = built("tr", {}, head);
   const values = cells.map(([cell, place]) => {
     const copy = built("td", {className: "text"}, ...(cell ? [...cell.childNodes].map((node) => node.cloneNode(true)) : [UNKNOWN]));
-    if (cell) copy.dataset.at = place;
+    if (place && cell) copy.dataset.at = place;
     if (cell?.dataset.of) copy.dataset.of = cell.dataset.of;
     line.append(copy);
-    return cell?.dataset.sort ?? (cell?.querySelector('[data-of="value"]') ?? copy).textContent.trim();
+    return (copy.querySelector('[data-of="value"]') ?? copy).textContent.trim().replace(/\s+/g, " ");
   });
-  return {line, differs: new Set(values.map((value) => (value === UNKNOWN ? "" : value))).size > 1};
+  const known = values.filter((value) => value !== UNKNOWN).length;
+  const some = known === 1 ? "one run only" : `${known} of ${cells.length} runs`;
+  if (known && known < cells.length) head.append(built("span", {className: "small"}, `known of ${some}`));
+  return {line, differs: new Set(values).size > 1, known};
 }
 
+/** Rows of the last loss, and of the losses at the last count of tokens or steps that all runs have. */
+function lossLines(told) {
+  const lines = [];
+  const last = told.map(({bins}) => bins.findLast(({loss}) => loss !== null));
+  if (last.some(Boolean)) lines.push(factLine("Last loss", last.map((bin) => [bin && lossCell(bin.loss, `${bin.step === bin.last_step ? "step" : "mean of steps"} ${stepsOf(bin)}`)])));
+  const micro = told.filter(isMicro).length;
+  const shared = [...told[0].losses.keys()].filter((key) => told.every(({losses}) => losses.has(key)));
+  const key = shared.at(-1);
+  if (!key || (key.startsWith("steps") && micro && micro < told.length)) return lines;
+  const [unit, count] = key.split(":");
+  const name = `Loss at ${Number(count).toLocaleString("en")} ${unit}, the last such count of all`;
+  return [...lines, factLine(name, told.map(({losses}) => [lossCell(losses.get(key))]))];
+}
+
+const lossCell = (loss, note = "") =>
+  built("td", {}, loss.toPrecision(4), ...(note ? [built("span", {className: "small"}, note)] : []));

@@ -6,6 +6,7 @@ The page shows who is faster, by how much, with what confidence, and why logs di
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -33,6 +34,8 @@ MAX_ROWS_PER_FOLD: Final = 400
 MAX_RUNS_PER_FOLD: Final = 40
 """Most runs outside nested folds; more are folded in groups of this size."""
 MAX_FOLDS_PER_LEVEL: Final = 24
+FILTERS: Final = {"framework": "Framework", "model": "Model", "accelerator": "GPU"}
+"""Label of each filter, by the key of a run."""
 CROSS_RUN_CHARTS: Final = (
     "scaling",
     "mfu_by_length",
@@ -56,8 +59,7 @@ class Controls:
     """Choices of the reader.
 
     filters: those with several choices; frameworks: of the legend
-    subjects: run ids by model and accelerator, as JSON, for parts of the page that are packed; ""
-        for none
+    subjects: run ids by framework, model and accelerator, as JSON; "" for none
     """
 
     filters: Sequence[Filter]
@@ -70,20 +72,20 @@ class Controls:
 
         runs: with run_id, framework, model and accelerator
         """
-        subjects: dict[tuple[str, str], list[str]] = {}
+        subjects: dict[tuple[str, ...], list[str]] = {}
         frameworks: dict[str, None] = {}
         for run in runs:
-            pair = (run["model"] or "", run["accelerator"] or "")
-            subjects.setdefault(pair, []).append(run["run_id"])
+            subject = tuple(run[name] or "" for name in FILTERS)
+            subjects.setdefault(subject, []).append(run["run_id"])
             frameworks[run["framework"]] = None
         filters = (
-            Filter(name, label, sorted({pair[at] for pair in subjects} - {""}))
-            for at, (name, label) in enumerate((("model", "Model"), ("accelerator", "GPU")))
+            Filter(name, label, sorted({subject[at] for subject in subjects} - {""}))
+            for at, (name, label) in enumerate(FILTERS.items())
         )
         return cls(
             filters=[one for one in filters if len(one.choices) > 1],
             subjects=str(
-                json_block([[*pair, " ".join(ids)] for pair, ids in sorted(subjects.items())])
+                json_block([[*subject, " ".join(ids)] for subject, ids in sorted(subjects.items())])
             ),
             frameworks=[*frameworks],
         )
@@ -100,6 +102,11 @@ class GroupView:
     about: Json
     runs: Sequence[Json]
     verdict: Sentences
+
+    @property
+    def count(self) -> int:
+        """Number of runs."""
+        return len(self.runs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +127,8 @@ class PageView:
 
     sheet: collects folds and figures; data: the report's JSON; figures: its charts by key
     verdicts: if no group has several runs; alone: single runs of a group
-    failed, slowed: runs that ended badly, or slowed down inside; all_runs: of the table of runs
+    failed, slowed: runs that ended badly, or slowed down inside; causes: counts of failed runs by
+        outcome, the most frequent first; all_runs: of the table of runs
     overlay: of chosen runs
     explained: with a logged figure; waterfalls: of the first group. Runs in tables have the
         `accelerator` of the filter.
@@ -134,6 +142,7 @@ class PageView:
     groups: Sequence[GroupView]
     alone: Sequence[Json]
     failed: Sequence[Json]
+    causes: Sequence[tuple[str, int]]
     slowed: Sequence[Json]
     all_runs: Sequence[Json]
     explained: Sequence[Json]
@@ -181,6 +190,7 @@ def page_view(content: ReportContent) -> PageView:
         groups=_groups(data, runs, verdicts),
         alone=[runs[run_id] for run_id in alone],
         failed=[runs[run_id] for run_id in data["failed"]],
+        causes=Counter(runs[run_id]["outcome"] for run_id in data["failed"]).most_common(),
         slowed=[runs[run_id] for run_id in data["slowed"]],
         all_runs=[*runs.values()],
         explained=explained if data["in_full"] else explained[:MAX_EXPLAINED_RUNS],

@@ -1,7 +1,7 @@
 // What a page of reports.document does: draws charts when they come near, opens packed folds, and
 // keeps what the reader chose (convention, filters, one run) the same everywhere and in the address.
 const DEFAULTS = {
-  ...{attention: "exact", peak: "own", model: "", accelerator: "", selected: ""},
+  ...{attention: "exact", peak: "own", framework: "", model: "", accelerator: "", selected: ""},
   ...{sort: "", find: "", hide: ""}, // of the table of runs
   ...{compare: "", x: "steps", from: "", to: "", facts: "differing"}, // of chosen runs
 };
@@ -55,9 +55,8 @@ function show() {
 let sorted; // the convention by which tables were sorted last
 let comparing; // until the section of chosen runs is what the reader chose
 
-const fits = ({model, accelerator}) =>
-  (!state.model || state.model === model) &&
-  (!state.accelerator || state.accelerator === accelerator);
+const FILTERS = ["framework", "model", "accelerator"];
+const fits = (subject) => FILTERS.every((name) => !state[name] || state[name] === subject[name]);
 
 /** Hides the runs that the filters leave out, and marks the selected one. */
 function mark(within) {
@@ -69,13 +68,13 @@ function mark(within) {
     if (words) words.textContent = fitting === runs.length ? "" : ` \u00b7 ${fitting} match the filters`;
   }
   for (const element of all("[data-run]", within)) {
-    const {run, model} = element.dataset;
+    const {run} = element.dataset;
     const selected = run === state.selected;
     if (element.matches("button.pick")) {
       element.setAttribute("aria-pressed", selected);
     } else {
       element.classList.toggle("selected", selected);
-      element.classList.toggle("filtered", model !== undefined && !fits(element.dataset));
+      element.classList.toggle("filtered", !runFits(run));
     }
   }
 }
@@ -83,13 +82,12 @@ function mark(within) {
 /** The runs that a part of the page is about. */
 const runsOf = ({dataset}) => (dataset.runs ?? dataset.holds).split(" ").filter(Boolean);
 
-/** Model and accelerator of each run, also of those in packed folds. */
+/** What runs are filtered by, also of those in packed folds. */
 const subjects = new Map();
-for (const {dataset} of all("[data-run][data-model]")) subjects.set(dataset.run, dataset);
-for (const [model, accelerator, runs] of JSON.parse(controls?.dataset.subjects ?? "[]")) {
-  for (const run of runs.split(" ")) subjects.set(run, {model, accelerator});
+for (const [framework, model, accelerator, runs] of JSON.parse(controls?.dataset.subjects ?? "[]")) {
+  for (const run of runs.split(" ")) subjects.set(run, {framework, model, accelerator});
 }
-const runFits = (run) => fits(subjects.get(run) ?? {});
+const runFits = (run) => !subjects.has(run) || fits(subjects.get(run));
 
 function say() {
   if (!controls) return;
@@ -182,7 +180,7 @@ async function reveal(id) {
     fold.open = true;
   }
   await unpack(found.closest("details"));
-  if (found.closest(".filtered")) change({model: "", accelerator: ""}); // else it can't be seen
+  if (found.closest(".filtered")) change(Object.fromEntries(FILTERS.map((name) => [name, ""]))); // else it can't be seen
   found.querySelector(":scope > summary")?.focus({preventScroll: true});
   remember(id);
   await land(found);

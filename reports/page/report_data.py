@@ -618,6 +618,8 @@ def _words(row: ComparisonRow, audit: Audit, varies: Sequence[str]) -> Json:
     """Return sentences on one run."""
     return {
         "went": run_narrative.outcome_sentence(row),
+        "ended": run_narrative.outcome_words(row),
+        "last_words": run_narrative.last_words(row),
         "diagnosis": diagnosis(row),
         "sure": run_narrative.confidence_text(row),
         "end_to_end": run_narrative.end_to_end_words(row),

@@ -50,13 +50,24 @@ function toolsOf(table) {
     find(table);
     remembered();
   });
-  const [copy, save] = ["Copy as CSV", "Save as CSV"].map((text) => built("button", {type: "button"}, text));
+  const [copy, save] = CSV_BUTTONS.map((word) => built("button", {type: "button", className: "csv"}, word));
   const said = built("span", {role: "status"});
   const label = (text) => { said.textContent = text; };
   copy.addEventListener("click", async () => label(await copied(csvOf(table))));
   save.addEventListener("click", () => label(saved(csvOf(table), `${table.closest("section")?.id || "table"}.csv`)));
   const words = built("label", {}, "Search all columns ", input);
   return built("div", {className: "find screen"}, words, found, orderOf(table), copy, save, said, columnsOf(table));
+}
+
+const CSV_BUTTONS = ["Copy", "Save"];
+
+/** Says how many rows the CSV will have, where it is not all of them. */
+function countCsv(table, fitting) {
+  const every = fitting === rowsOf(table).length;
+  const rows = every ? "" : ` ${fitting} ${fitting === 1 ? "row" : "rows"}`;
+  for (const [at, button] of [...all(".csv", toolsBefore(table))].entries()) {
+    button.textContent = `${CSV_BUTTONS[at]}${rows} as CSV`;
+  }
 }
 
 /** The choice of an order, for narrow screens, where rows are cards without headings. */
@@ -66,7 +77,7 @@ function orderOf(table) {
   const list = built("select", {autocomplete: "off"}, built("option", {value: ""}, "as written"), ...options);
   list.addEventListener("change", () => {
     const head = heads[list.selectedIndex - 1];
-    state.sort = head ? `${nameOfColumn(head)}:${head.matches(".number") ? "descending" : "ascending"}` : "";
+    state.sort = head ? `${nameOfColumn(head)}:${bestFalls(head) ? "descending" : "ascending"}` : "";
     restore(table);
     remember();
   });
@@ -120,6 +131,7 @@ function shorten(table) {
   const button = box.nextElementSibling?.matches(".more") ? box.nextElementSibling : moreOf(table);
   button.hidden = fitting <= most;
   button.textContent = `Show more: ${most} of ${fitting} rows are shown`;
+  countCsv(table, fitting);
 }
 
 /** The button below a table that shows more of its rows; scrolling to its end does too. */
@@ -142,9 +154,12 @@ function moreOf(table) {
 const WAYS = ["ascending", "descending"];
 const orders = new WeakMap(); // rows of tables, as they were written
 
-/** Sorts by a column, or the other way; figures begin with the largest. */
+/** True if the first order of a column is from the largest figure down; seconds begin with the fewest. */
+const bestFalls = (head) => head.matches(".number:not(.least)");
+
+/** Sorts by a column, or the other way. */
 function turn(head) {
-  const falls = head.ariaSort ? head.ariaSort === "ascending" : head.matches(".number");
+  const falls = head.ariaSort ? head.ariaSort === "ascending" : bestFalls(head);
   for (const other of head.parentElement.cells) other.ariaSort = null;
   head.ariaSort = falls ? "descending" : "ascending";
   sort(head);
@@ -204,8 +219,9 @@ function testOf(word, heads) {
   const numeric = head.matches(".number");
   const asked = numeric ? Number(text.replaceAll(",", "")) : text;
   return (row) => {
-    const value = keyOf(row.cells[head.cellIndex], numeric);
-    if (!numeric) return sign === ":" && value.toLowerCase().includes(asked);
+    const cell = row.cells[head.cellIndex];
+    const value = keyOf(cell, numeric);
+    if (!numeric) return sign === ":" && `${value} ${cell.dataset.note ?? ""}`.toLowerCase().includes(asked);
     if (value === "") return false;
     return sign === ":" ? value === asked : sign === "<" ? value < asked : value > asked;
   };

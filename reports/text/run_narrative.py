@@ -20,9 +20,8 @@ one is above 3."""
 
 def outcome_sentence(row: MetricsRow) -> str:
     """Return the outcome of a launch, its predecessor, repeated steps and rank spread."""
-    text, outcome = row["outcome_text"], row["outcome"] or ""
-    said = f' ("{_cut(text)}")' if text and outcome != "completed" else ""
-    parts = [f"Outcome: {OUTCOME_LABELS.get(outcome, 'unknown')}{said}{_last_step(row)}"]
+    said = f' ("{text}")' if (text := last_words(row)) else ""
+    parts = [f"Outcome: {_outcome_label(row)}{said}{_last_step(row)}"]
     if row["continues"]:
         parts.append(f"continues run {row['continues']}")
     if row["repeated_steps"]:
@@ -30,6 +29,21 @@ def outcome_sentence(row: MetricsRow) -> str:
     if row["rank_spread"] is not None:
         parts.append(_ranks(row))
     return "; ".join(parts) + "."
+
+
+def outcome_words(row: MetricsRow) -> str:
+    """Return the outcome of a launch and its last step, without the words of the log."""
+    return f"{_outcome_label(row)}{_last_step(row)}"
+
+
+def last_words(row: MetricsRow) -> str:
+    """Return the log's words on a bad end, cut if long; "" without any."""
+    text = row["outcome_text"]
+    return _cut(text) if text and row["outcome"] != "completed" else ""
+
+
+def _outcome_label(row: MetricsRow) -> str:
+    return OUTCOME_LABELS.get(row["outcome"] or "", "unknown")
 
 
 def _last_step(row: MetricsRow) -> str:

@@ -33,7 +33,7 @@ from fairmfu.metrics.throughput.windows import (
     window_after_step_1,
     without_placeholder_losses,
 )
-from tests.metrics.throughput.test_throughput import at, facts, frame, run, steps
+from tests.metrics.throughput.test_throughput import at, facts, frame, rates, run, steps
 
 HUNDRED = {"gpus": 1, "global_batch_size": 1, "seq_len": 100}
 """100 tokens a step on the one GPU."""
@@ -127,6 +127,18 @@ def test_a_loss_below_zero_at_each_step_is_no_loss() -> None:
     ]
     kept = without_placeholder_losses(steps(*rows))["loss"].to_list()
     assert kept == [None] * 6 + [loss for rank in "2345" for loss in losses[rank]]
+
+
+@given(peaks=st.lists(st.sampled_from([0.0, None, 2.0**30, 2.0**31]), min_size=3, max_size=8))
+def test_a_peak_of_0_is_no_measured_memory(peaks: list[float | None]) -> None:
+    """Torchtitan prints "memory: 0.00GiB(0.00%)" where the allocator keeps no statistics."""
+    rows = [
+        {"line": i, "step": i, "elapsed_s": 1.0, "peak_memory_bytes": peak}
+        for i, peak in enumerate(peaks, 1)
+    ]
+    found = rates(steps(*rows), run(), facts(**HUNDRED))["peak_memory_bytes"]
+    assert found == max(filter(None, peaks), default=None)
+    assert windows(rows)["peak_memory_bytes"].to_list() == [peak or None for peak in peaks]
 
 
 def test_a_step_has_the_loss_of_the_rank_that_knows_it() -> None:

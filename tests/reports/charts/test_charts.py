@@ -12,12 +12,15 @@ from random import Random
 from time import perf_counter
 from types import SimpleNamespace
 
+import hypothesis
 import polars as pl
 import pytest
 import vl_convert
+from hypothesis import strategies as st
 
 from fairmfu.metrics.compare.comparability import rank_runs
 from fairmfu.metrics.pipeline.analysis import analyse
+from fairmfu.metrics.throughput.speed_levels import OTHER_SPEED
 from fairmfu.reports.charts import (
     charts,
     comparison_charts,
@@ -29,7 +32,15 @@ from fairmfu.reports.charts import (
 from fairmfu.reports.charts.figure import DIGITS, chart_number, drawable
 from fairmfu.reports.text.runs_table import unique_names
 from fairmfu.reports.text.verdict import join_comparison, ranked_groups
-from tests.reports.page.test_html_report import BRIDGES, EQUAL, FACTS, a_bridge, a_run, a_store
+from tests.reports.page.test_html_report import (
+    BRIDGES,
+    EQUAL,
+    FACTS,
+    a_bridge,
+    a_run,
+    a_store,
+    changed_speed,
+)
 
 GIB = 2**30
 
@@ -102,7 +113,7 @@ def overlaid(given):
     courses = [charts.course(*of(given, row), row) for row in given.rows]
     points = [
         {"run_id": row["run_id"], "run": row["label"], "place": str(place), "steps": "1"}
-        | {"x": each["at"]}
+        | {"x": each["at"], "part": 0, "opacity": 1}
         | {name: each[name] for name in overlay.PANELS}
         for place, (row, course) in enumerate(zip(given.rows, courses, strict=True))
         for each in course.datasets["bins"]
@@ -472,6 +483,24 @@ def test_a_line_has_its_place_in_tokens_and_time(name):
             since_start_s=None,
         )
         assert charts.bin_windows(clock, given.metrics)["time_s"].is_null().all()
+
+
+@hypothesis.given(share=st.floats(0.1, 0.8), from_step=st.integers(60, 150))
+@hypothesis.settings(max_examples=12, deadline=None)
+def test_each_speed_of_a_run_is_drawn_at_its_height(share, from_step):
+    """Curves ended where the speed changed, or had the rest at the edge of their axis."""
+    slowing = told(changed_speed(full_run(steps=200), share, from_step))
+    (row,) = slowing.rows
+    series, signs = of(slowing, row)
+    other = series.filter(window=OTHER_SPEED)
+    (own,) = (level for level in row["levels"] if level["ranked"])
+    (level,) = (level for level in row["levels"] if not level["ranked"])
+    expected = share if level["from_step"] > own["from_step"] else 1 / share
+    assert other["tgs"].median() / row["tgs"] == pytest.approx(expected, rel=0.02)
+    assert other["step_s"].median() * expected == pytest.approx(row["seconds_per_step"], rel=0.02)
+    low, high = charts.course(series, signs, row).params["reach"]
+    assert all(low < each["tgs"] < high for each in row["levels"])
+    assert other["tgs"].is_between(low, high).mean() >= 0.95
 
 
 def test_a_rate_of_unknown_tokens_times_no_step():

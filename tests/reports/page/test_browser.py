@@ -9,6 +9,7 @@ import shutil
 import subprocess
 from collections.abc import Iterator
 from dataclasses import replace
+from datetime import datetime
 from functools import partial
 from pathlib import Path
 from random import Random
@@ -20,6 +21,7 @@ import pytest
 from fairmfu.ingest.pipeline import ingest_run
 from fairmfu.ingest.store.store import Store
 from fairmfu.metrics.pipeline.analysis import analyse
+from fairmfu.metrics.throughput.speed_levels import OTHER_SPEED
 from fairmfu.reports.charts import charts
 from fairmfu.reports.nightly import night_html
 from fairmfu.reports.page import html_report
@@ -27,6 +29,9 @@ from fairmfu.reports.page.html_document import Sheet
 from fairmfu.reports.page.html_run import accelerator_of
 from fairmfu.reports.page.report_data import ReportContent, build_content
 from fairmfu.reports.text.tabular import GIB
+from fairmfu.reports.text.verdict import count_noun
+from tests.reports.page.test_html_report import FACTS as RUN_FACTS
+from tests.reports.page.test_html_report import a_run, a_store, changed_speed
 from tests.support.nights import plan_of, write_night
 from tests.support.told_nights import regression
 
@@ -69,7 +74,10 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> ReportContent:
     write_night(folder / "nights", 1, plan_of(seed=3), only=SERIES)
     store = Store(folder / "store")
     ingest_run.ingest_paths([*(SAMPLES / name for name in SAMPLES_TOLD), folder / "nights"], store)
-    tables = hostile(store.tables())
+    return content_of(hostile(store.tables()))
+
+
+def content_of(tables: dict[str, pl.DataFrame]) -> ReportContent:
     analysis = analyse(tables)
     return build_content(analysis, analysis.metrics, tables, "All runs", None, "1.2.3")
 
@@ -442,6 +450,21 @@ def test_a_link_lands_in_any_filter(
         assert abs(tab.ask(REST, place)) <= CLOSE_PX
 
 
+def test_a_click_on_a_name_in_the_table_goes_to_the_run(
+    reading: Reading, report: Path, told: ReportContent
+) -> None:
+    """A click only marked the row; a small grey arrow beside it led to the run."""
+    run_id = list(told.data["runs"])[-1]
+    row = f'#runs tr[data-run="{run_id}"]'
+    with reading(report) as tab:
+        tab.page.locator(f"{row} .name").click()
+        tab.until("(id) => document.getElementById(id)?.open", f"run-{run_id}")
+        assert abs(tab.ask(REST, f"run-{run_id}")) <= CLOSE_PX
+        assert tab.ask(SELECTED) == []
+        tab.page.locator(f"{row} button.pick").click()
+        assert tab.ask(SELECTED) == [run_id]
+
+
 PARTS: Final = """() => [...document.querySelectorAll("[data-runs]")].map((part) => [
   part.dataset.runs.split(" "),
   part.parentElement.closest("details:not([open])") ? !part.closest(".filtered")
@@ -463,14 +486,14 @@ def test_filters_agree_with_the_data_also_in_packed_folds(
 ) -> None:
     """A table said that no run passes, above six that did."""
     of_run = {
-        run_id: (run["model"] or "", accelerator_of(run) or "")
+        run_id: (run["framework"], run["model"] or "", accelerator_of(run) or "")
         for run_id, run in told.data["runs"].items()
     }
     chance = Random(59)  # noqa: S311 - a choice of filters
     with reading(short_tables) as tab:
         for _ in range(50 if THOROUGH else 12):
             wanted = {
-                name: chance.choice(tab.ask(OPTIONS, name)) for name in ("model", "accelerator")
+                name: chance.choice(["", *tab.ask(OPTIONS, name)]) for name in html_report.FILTERS
             }
             for name, value in wanted.items():
                 choose(tab, name, value)
@@ -484,6 +507,8 @@ def test_filters_agree_with_the_data_also_in_packed_folds(
                 assert seen == (not fitting.isdisjoint(runs)), (wanted, runs)
             said = tab.page.inner_text(".controls .status")
             assert re.findall(r"\d+", said)[0] == str(len(fitting)), (wanted, said)
+            rows = "" if len(fitting) == len(of_run) else f" {len(fitting)} "
+            assert tab.page.inner_text("#runs .csv").startswith(f"Copy{rows}"), wanted
 
 
 OPTIONS: Final = """(name) => [...document.querySelector(`select[name=${name}]`).options]
@@ -496,6 +521,7 @@ SORTED_BY: Final = {
     "TGS": "tgs",
     "MFU": "mfu_full_own",
     "GPUs": "gpus",
+    "s/step": "seconds_per_step",
     "Framework": "framework",
     "Date": "started_at",
 }
@@ -511,9 +537,11 @@ def test_the_table_of_runs_is_sorted_as_the_data_are(
         for title, field in SORTED_BY.items():
             head = tab.page.locator("#runs thead th", has_text=re.compile(rf"^{title}"))
             head.locator("button").focus()
-            for _ in range(2):
+            best_first = "descending" if field in {"tgs", "mfu_full_own", "gpus"} else "ascending"
+            for again in range(2):
                 tab.page.keyboard.press("Enter")
                 way = head.get_attribute("aria-sort")
+                assert (way == best_first) == (not again), title
                 assert tab.page.locator("#runs [aria-sort]").count() == 1
                 values = [six_digits(runs[run_id][field]) for run_id in tab.ask(TABLE)]
                 known = [value for value in values if value is not None]
@@ -549,6 +577,25 @@ HEADS: Final = """() => [...document.querySelectorAll("#runs thead th")].filter(
   (head) => head.checkVisibility()).map((head) => head.dataset.title)"""
 
 
+def test_the_format_of_a_log_is_found_where_it_says_more_than_the_framework(
+    reading: Reading, tmp_path: Path
+) -> None:
+    tables = a_store(*(a_run(name, 5_000.0) for name in ("deepspeed", "xtuner")))  # type: ignore[no-untyped-call]
+    is_deepspeed = pl.col("framework") == "deepspeed"
+    log_format = pl.when(is_deepspeed).then(pl.lit("gpt-neox")).otherwise("log_format")
+    path = tmp_path / "report.html"
+    runs = tables["runs"].with_columns(log_format.alias("log_format"))
+    path.write_text(html_report.render_page(content_of(tables | {"runs": runs})), "utf-8")
+    with reading(path) as tab:
+        cells = tab.page.locator("#runs tbody tr td:nth-child(2)").all_inner_texts()
+        assert sorted(" ".join(text.split()) for text in cells) == ["deepspeed gpt-neox", "xtuner"]
+        for words in ("gpt-neox", "framework:gpt-neox", "framework:deepspeed"):
+            tab.page.get_by_label("Search all columns").fill(words)
+            assert tab.page.inner_text("#runs .csv") == "Copy 1 row as CSV"
+        tab.page.get_by_label("Search all columns").fill("")
+        assert tab.page.inner_text("#runs .csv") == "Copy as CSV"
+
+
 def test_the_csv_has_the_rows_and_the_order_that_are_seen(
     reading: Reading, report: Path, told: ReportContent
 ) -> None:
@@ -556,10 +603,10 @@ def test_the_csv_has_the_rows_and_the_order_that_are_seen(
     fragment = "find=torchtitan+tgs>1&sort=TGS:ascending&attention=full&hide=Memory"
     with reading(report, fragment=fragment, script_before=COPIED) as tab:
         seen = tab.ask(TABLE)
-        tab.page.get_by_role("button", name="Copy as CSV").press("Enter")
+        tab.page.get_by_role("button", name=f"Copy {len(seen)} rows as CSV").press("Enter")
         tab.until("() => window.copied")
         with tab.page.expect_download() as download:
-            tab.page.get_by_role("button", name="Save as CSV").press("Enter")
+            tab.page.get_by_role("button", name=f"Save {len(seen)} rows as CSV").press("Enter")
         text = download.value.path().read_text(encoding="utf-8")
         assert tab.ask("window.copied") == text
     lines = [*csv.DictReader(io.StringIO(text))]
@@ -569,6 +616,7 @@ def test_the_csv_has_the_rows_and_the_order_that_are_seen(
     for line in lines:
         run = runs[line["Run id"]]
         assert line["Run"].removesuffix(" (synthetic)") == run["label"]
+        assert line["Framework"] == run["framework"]
         assert line["TGS [tokens/s/GPU]"] == f"{six_digits(run['tgs']):g}"
         mfu = line["MFU [%], full attention, peak in the precision of each operator"]
         assert float(mfu or 0) == six_digits(100 * (run["mfu_full_own"] or 0))
@@ -606,7 +654,7 @@ def expected_points(runs: dict[str, Any], ids: list[str], across: str) -> list[t
         for run_id in ids
         for each in runs[run_id]["series"]
         for x in [(each["step"] + each["last_step"]) / 2 if across == "steps" else each[across]]
-        for tgs in [each["tgs"] if each["window"] == "counted" else None]
+        for tgs in [each["tgs"] if each["window"] in {"counted", OTHER_SPEED} else None]
         if x is not None
     ]
 
@@ -643,10 +691,44 @@ def test_chosen_runs_are_overlaid_as_the_data_are(
         assert "compare" not in tab.ask("location.hash")
 
 
+def test_the_slow_part_of_a_run_is_drawn_pale(reading: Reading, tmp_path: Path) -> None:
+    """The curve ended where the run slowed down, so the chart hid it."""
+    slowing = changed_speed(a_run("xtuner", 5_000.0, steps=200), 0.7, from_step=130)  # type: ignore[no-untyped-call]
+    tables = a_store(slowing, a_run("torchtitan", 5_200.0, steps=200))  # type: ignore[no-untyped-call]
+    path, run_id = tmp_path / "report.html", slowing["runs"][0]["run_id"]
+    content = content_of(tables)
+    path.write_text(html_report.render_page(content), encoding="utf-8")
+    with reading(path, fragment=f"compare={','.join(content.data['runs'])}") as tab:
+        tab.page.locator("#compare .mark-line").first.wait_for()
+        points = [each for each in tab.ask(CURVES) if each["run_id"] == run_id]
+        late = [each for each in points if int(each["steps"].split("\u2013")[0]) >= 130]
+        assert {each["opacity"] for each in late} == {0.55}
+        assert {each["opacity"] for each in points if each not in late} == {1}
+        assert all(3_300 < each["tgs"] < 3_700 for each in late)
+        opacity = "(lines) => lines.map((line) => line.getAttribute('opacity') ?? '1')"
+        lines = tab.page.locator("#compare .mark-line.role-mark path").evaluate_all(opacity)
+        assert sorted(lines) == ["0.55"] * 2 + ["1"] * 6  # TGS, s/step; and loss without parts
+
+
+@pytest.mark.parametrize("width", [1440, 800, 400])
+def test_no_row_moves_when_runs_are_ticked(reading: Reading, report: Path, width: int) -> None:
+    """A line came above the table with the first tick, so the second click missed its box."""
+    top = """() => document.querySelector("#runs .scroll").getBoundingClientRect().top
+      - document.getElementById("runs").getBoundingClientRect().top"""
+    with reading(report, width=width) as tab:
+        line = tab.page.locator("#runs .chosen-count")
+        assert line.inner_text() == "Tick two to eight runs to compare them."
+        before = tab.ask(top)
+        for place in range(9):
+            tab.page.locator("#runs .tick").nth(place).click()
+            assert tab.ask(top) == before, line.inner_text()
+        assert line.inner_text() == "At most 8 runs can be compared."
+
+
 POINT: Final = ("x", "tgs", "step_s", "loss")
 FACTS: Final = """() => Object.fromEntries(
   [...document.querySelectorAll("#compare .facts tbody tr")].map((line) => [
-    line.cells[0].textContent,
+    line.cells[0].firstChild.textContent,
     [...line.cells].slice(1).map((cell) => (
       cell.querySelector('[data-of="value"]') ?? cell).textContent.trim()),
   ]))"""
@@ -668,7 +750,74 @@ def test_facts_of_chosen_runs_show_their_differences(
         tab.page.get_by_label("Differences only").uncheck()
         found = tab.ask(FACTS)
         assert {name: found[name] for name in every} == every
-        assert found["Framework"] == [runs[run_id]["framework"] for run_id in ids]
+        assert found["Framework"] == [
+            " ".join(dict.fromkeys(runs[run_id][name] for name in ("framework", "log_format")))
+            for run_id in ids
+        ]
+
+
+COUNTED: Final = re.compile(r"(\d+) facts? differs?(?:, (\d+) (?:is|are) not known of all runs)?")
+
+
+def test_what_shows_as_equal_is_no_difference(reading: Reading, tmp_path: Path) -> None:
+    """Two runs of one day differed in Date, and facts of one run only were like any other."""
+    facts = RUN_FACTS | {"optimizer": "AdamW"}
+    runs = a_run("xtuner", 5_000.0, steps=300, facts=facts), a_run("torchtitan", 5_200.0, steps=90)  # type: ignore[no-untyped-call]
+    for hour, run in enumerate(runs):
+        run["runs"][0]["started_at"] = datetime(2026, 11, 30, 9 + hour)
+        for step in run["steps"]:
+            step["loss"] += hour
+    path, content = tmp_path / "report.html", content_of(a_store(*runs))  # type: ignore[no-untyped-call]
+    path.write_text(html_report.render_page(content), encoding="utf-8")
+    first, second = (content.data["runs"][run["runs"][0]["run_id"]] for run in runs)
+    chosen = f"compare={first['run_id']},{second['run_id']}"
+    with reading(path, fragment=chosen) as tab:
+        link = tab.page.locator("#compare a.differing")
+        link.wait_for()
+        found = tab.ask(FACTS)
+        assert "Date" not in found
+        assert found["optimizer"] == ["AdamW", UNKNOWN]
+        assert "known of one run only" in (tab.page.text_content("#compare .facts tbody") or "")
+        differing, partly = COUNTED.fullmatch(link.inner_text()).groups()  # type: ignore[union-attr]
+        unknown = [values for values in found.values() if UNKNOWN in values]
+        assert int(partly) == len(unknown) > 0
+        assert int(differing) == len(found) - len(unknown) > 0
+        assert [re.split("step|mean", value)[0] for value in found["Last loss"]] == [
+            f"{run['series'][-1]['loss']:#.4g}" for run in (first, second)
+        ]
+        losses = [
+            {(each["unit"], each["count"]): each["loss"] for each in run["losses"]}
+            for run in (first, second)
+        ]
+        unit, count = max(losses[0].keys() & losses[1].keys())
+        name = f"Loss at {count:,} {unit}, the last such count of all"
+        assert found[name] == [f"{of[unit, count]:#.4g}" for of in losses]
+        link.click()
+        assert abs(tab.ask(REST, "compare-facts")) <= CLOSE_PX or tab.ask(AT_END)
+        tab.page.locator("#compare .mark-symbol path").first.hover(force=True)
+        tab.until("() => document.querySelector('#vg-tooltip-element.visible')")
+        tips = {name.rstrip(":"): text for name, text in tab.ask(TIP).items()}
+        assert tips.get("mean peak memory [GiB]") == UNKNOWN, tips
+        assert "null" not in tips.values()
+
+
+UNKNOWN: Final = "\u2013"
+AT_END: Final = "scrollY + innerHeight >= document.documentElement.scrollHeight - 2"
+
+
+@pytest.mark.parametrize("lacking", [{"gpus"}, {"seq_len"}, {"gpus", "seq_len"}])
+def test_the_facts_without_which_there_is_no_curve_over_tokens_are_named(
+    reading: Reading, tmp_path: Path, lacking: set[str]
+) -> None:
+    facts = {name: value for name, value in RUN_FACTS.items() if name not in lacking}
+    runs = a_run("xtuner", 5_000.0, facts=facts), a_run("torchtitan", 5_200.0)  # type: ignore[no-untyped-call]
+    path, content = tmp_path / "report.html", content_of(a_store(*runs))  # type: ignore[no-untyped-call]
+    path.write_text(html_report.render_page(content), encoding="utf-8")
+    with reading(path, fragment=f"compare={','.join(content.data['runs'])}&x=tokens") as tab:
+        about = tab.page.locator("#compare .about")
+        about.wait_for()
+        missing = ", ".join(sorted(lacking))
+        assert f"xtuner-8b (synthetic) (missing: {missing})" in about.inner_text()
 
 
 def test_a_part_of_the_curves_is_zoomed_by_keyboard_and_mouse(
@@ -713,8 +862,17 @@ def test_the_overview_leads_to_the_parts_that_it_counts(
     data = told.data
     with reading(report) as tab:
         said = tab.page.inner_text(".overview")
-        for name in ("runs", "ranked", "failed", "slowed"):
+        for name in ("runs", "failed", "slowed"):
             assert f"{data['counts'][name]:,} " in said
+        groups = [len(group["runs"]) for group in data["groups"]]
+        several = [runs for runs in groups if runs > 1]
+        assert f"{sum(several)} ranked in {count_noun(len(several), 'group')}, " in said
+        assert f"{groups.count(1)} without a comparable run, " in said
+        asked = ", ".join(data["missing"]["unlocks"][0]["facts"])
+        assert tab.page.text_content("#first-fact") == asked
+        assert tab.page.inner_text('.overview a[href="#first-fact"]') == asked
+        parts = tab.page.locator("#missing > :is(.commands, .scroll)")
+        assert "commands" in str(parts.first.get_attribute("class"))
         for link in tab.page.locator(".overview a, .contents a").all():
             place = (link.get_attribute("href") or "").removeprefix("#")
             link.click()

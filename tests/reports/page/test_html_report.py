@@ -101,6 +101,13 @@ def a_run(framework, tgs, *, name="", run_id="", steps=40, facts=FACTS, logged="
     }
 
 
+def changed_speed(run, share, from_step):
+    """The run going on at this share of its speed."""
+    for step in run["steps"]:
+        step["elapsed_s"] /= share if step["step"] >= from_step else 1
+    return run
+
+
 def a_store(*runs):
     names = ("sources", "runs", "facts", "steps", "events", "unread")
     return {name: a_table(name, [row for run in runs for row in run[name]]) for name in names}
@@ -159,6 +166,43 @@ class Page(HTMLParser):
             self.text += data
         else:
             self._kind[-1] += data
+
+
+# --- the failed runs ----------------------------------------------------------------------
+
+
+def failing(name, outcome, words):
+    run = a_run("xtuner", 5_000.0 + 10 * ord(name), name=name, run_id=name)
+    run["runs"][0] |= {"outcome": outcome, "outcome_line": 40, "outcome_text": words}
+    return run
+
+
+def test_failed_runs_are_counted_by_cause_with_the_last_words_of_their_logs():
+    long = "CUDA out of memory. " * 30
+    runs = [
+        failing("a", "killed", "CANCELLED DUE TO TIME LIMIT"),
+        failing("b", "killed", "KeyboardInterrupt"),
+        failing("c", "out_of_memory", long),
+        a_run("deepspeed", 5_000.0),
+    ]
+    given = parts(a_store(*runs))
+    (section,) = re.findall(r'<section id="failed".*?</section>', rendered(given), re.DOTALL)
+    text = re.sub(r"\s+", " ", Page(section).text)
+    assert "Runs that failed2 killed, 1 out of memoryFailed runs" in text
+    assert "Outcome:" not in text
+    rows = re.findall(r"<tr data-at.*?</tr>", section, re.DOTALL)
+    cells = {
+        re.findall('data-run="(.)"', row)[0]: [
+            Page(cell).text.strip() for cell in re.findall(r"<td.*?</td>", row, re.DOTALL)
+        ]
+        for row in rows
+    }
+    model = "llama-3-8b"
+    ends = "killed, last step 40"
+    assert cells["a"] == ["xtuner", model, ends, "CANCELLED DUE TO TIME LIMIT"]
+    assert cells["b"] == ["xtuner", model, ends, "KeyboardInterrupt"]
+    assert cells["c"][2] == "out of memory, last step 40"
+    assert len(cells["c"][3]) < len(long)
 
 
 # --- the sentence -------------------------------------------------------------------------

@@ -59,7 +59,7 @@ def natural(text: str) -> list[str | int]:
 
 def copied(tab: Tab) -> list[dict[str, str]]:
     tab.ask("() => { window.copied = '' }")
-    tab.page.get_by_role("button", name="Copy as CSV").press("Enter")
+    tab.page.get_by_role("button", name=re.compile("^Copy")).press("Enter")
     tab.until("() => window.copied")
     return [*csv.DictReader(io.StringIO(tab.ask("window.copied")))]
 

@@ -95,7 +95,7 @@ PAGE: Final = """
 {{ folds }}<p><a href="#run-0004">To run 4</a></p>
 """  # noqa: E501 - a template
 FOLD: Final = """
-{% set name, attributes = "run-" ~ run.run_id, names.run_attributes(run.run_id, run.model, run.accelerator) %}
+{% set name, attributes = "run-" ~ run.run_id, names.run_attributes(run.run_id) %}
 {% set inner %}{{ sheet.figure(figure) }}{% for _ in range(40) %}<p>{{ run.run }}</p>{% endfor %}{% endset %}
 {% if open %}
 <details id="{{ name }}"{{ attributes }} open><summary>{{ names.run_select(run) }}</summary>{{ inner }}</details>
@@ -109,7 +109,7 @@ def a_page(sheet: Sheet, folds: int = len(RUNS)) -> str:
     """A small page of all elements."""
     body = markup(
         PAGE,
-        chosen=Controls.of(RUNS),
+        chosen=Controls.of([run_of(n) for n in range(max(folds, len(RUNS)))]),
         frameworks=FRAMEWORKS,
         figure=sheet.figure(dots(RUNS)),
         runs=RUNS,
@@ -119,9 +119,14 @@ def a_page(sheet: Sheet, folds: int = len(RUNS)) -> str:
     return sheet.html("A small page", body)
 
 
+def run_of(n: int) -> dict[str, Any]:
+    """The run of a fold: one of RUNS, and its likes."""
+    return RUNS[n % len(RUNS)] | {"run_id": f"{n:04x}"}
+
+
 def a_fold(sheet: Sheet, n: int) -> Markup:
     """A run's fold; one of them stands open, as in a page that somebody saved."""
-    run = RUNS[n % len(RUNS)] | ({"run_id": f"{n:04x}"} if n >= len(RUNS) else {})
+    run = run_of(n)
     figure = dots([run], f"Course of {run['run']}")
     return markup(FOLD, sheet=sheet, run=run, figure=figure, open=n == OPEN)
 
