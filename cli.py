@@ -14,7 +14,7 @@ import signal
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from functools import partial
 from importlib.util import find_spec
 from math import isfinite
@@ -502,7 +502,7 @@ class _Group(click.Group):
 
     def invoke(self, ctx: click.Context) -> Any:  # noqa: ANN401 - click's signature
         """Run the command that the arguments name."""
-        with _in_one_line():
+        with _in_one_line(), _progress():
             return self._invoke(ctx)
 
     def _invoke(self, ctx: click.Context) -> Any:  # noqa: ANN401 - click's signature
@@ -534,6 +534,22 @@ def _interrupt(_number: int, _frame: object) -> None:
     """End the command at Ctrl-C; a second Ctrl-C ends the process at once."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     raise KeyboardInterrupt
+
+
+def _progress() -> AbstractContextManager[None]:
+    """Show the progress of a command on a terminal, and nothing elsewhere."""
+    if not sys.stderr.isatty():
+        return nullcontext()
+    from fairmfu.ingest.core.progress import shown_on_terminal
+
+    return shown_on_terminal()
+
+
+def _note_work(work: str) -> None:
+    """Note what the command does now, to show it on a terminal."""
+    from fairmfu.ingest.core.progress import note_progress
+
+    note_progress(work)
 
 
 @contextmanager
@@ -1292,6 +1308,7 @@ def chart(  # noqa: PLR0913, PLR0917 - each is an argument of the command
     tables, computed = _stored_inputs(_open(store), names)
     drawable = partial(chart_export.check, wanted)
     told = tell(tables, *names, redact=redact, check=drawable, **computed)
+    _note_work("Drawing the chart")
     drawn = chart_export.rendered(draw(wanted, told, attention=attention, peak=peak), kind)
     write_file(out, drawn)
     click.echo(f"{out}: {len(drawn) / 1e3:,.0f} kB", err=True)
@@ -1356,6 +1373,7 @@ def export(  # noqa: PLR0913 - each is an argument of the command
     chosen = chosen.filter(pl.col("error").is_null())
     members = chosen["members"].explode().drop_nulls().to_list()
     tables = opened.tables(members)
+    _note_work("Writing runs")
     runs = tracker_records(analysis, chosen, tables["steps"], tables["runs"])
     hides = Redaction() if redact else None
     if hides is not None:
@@ -1633,6 +1651,7 @@ def doctor(store: Path) -> None:
     from fairmfu.reports.text.verdict import count_noun
 
     opened = _open(store)
+    _note_work("Checking files")
     found = examine_store(opened)
     if not any(one.is_harmful for one in found):
         found = [*failing_runs(opened, _overlay()), *found]
@@ -1652,6 +1671,7 @@ def compact(store: Path) -> None:
 
     The store does this by itself as it grows.
     """
+    _note_work("Merging files")
     before, after = _open(store).compact()
     click.echo(f"Merged {before:,} files into {after:,}", err=True)
 
@@ -1660,6 +1680,7 @@ def compact(store: Path) -> None:
 @store_option
 def rebuild(store: Path) -> None:
     """Rebuild the catalogue of a store from its Parquet files."""
+    _note_work("Registering files")
     click.echo(f"{_open(store).rebuild():,} files registered", err=True)
 
 

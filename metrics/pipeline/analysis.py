@@ -12,6 +12,7 @@ from typing import Any, Final, Literal, Protocol, Self, TypeVar, cast
 
 import polars as pl
 
+from fairmfu.ingest.core.progress import note_progress
 from fairmfu.ingest.core.schema import FLOAT, TEXT, RunRow, run_rows
 
 from ..audit import audit as logged
@@ -41,7 +42,7 @@ from ..utilization.formula_inputs import (
 from ..utilization.utilization import operator_table
 from .bulkhead import compute_apart
 from .measured_runs import MeasuredRuns
-from .run_scoring import RUN_COLUMNS, score_run
+from .run_scoring import RUN_COLUMNS, ScoredRun, score_run
 
 Tables = Mapping[str, pl.DataFrame]
 Result = TypeVar("Result")
@@ -214,6 +215,9 @@ class Analysis:
         return tables
 
 
+COMPUTING: Final = "Computing runs"
+"""Work that a terminal shows."""
+
 OTHER_TOOL_SCHEMA: Final = pl.Schema(
     {"name": TEXT, "flops_per_token": FLOAT, "ratio_to_ours": FLOAT, "why": TEXT}
 )
@@ -289,11 +293,13 @@ def tables_of_runs(tables: Tables, run_ids: Collection[str]) -> Tables:
 
 def _analyse(tables: Tables, overlay: Sequence[Accelerator]) -> Analysis:
     """Analyse all runs of the tables, and raise any error."""
+    note_progress(COMPUTING, 0, tables["runs"].height, "runs")
     measured = MeasuredRuns(tables)
-    scored = {
-        run["run_id"]: score_run(run, measured, overlay)
-        for run in run_rows(measured.tables["runs"])
-    }
+    runs = run_rows(measured.tables["runs"])
+    scored = dict[str, ScoredRun]()
+    for count, run in enumerate(runs):
+        note_progress(COMPUTING, count, len(runs), "runs")
+        scored[run["run_id"]] = score_run(run, measured, overlay)
     rows = [scored_run.row for scored_run in scored.values()]
     inferred = [fact for scored_run in scored.values() for fact in scored_run.inferred]
     alone = pl.DataFrame(rows, schema=METRICS, strict=False).sort("name", "run_id")

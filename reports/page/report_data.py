@@ -15,6 +15,7 @@ from typing import Any, Final, TypeVar
 import polars as pl
 import polars.selectors as cs
 
+from fairmfu.ingest.core.progress import note_progress
 from fairmfu.ingest.core.schema import FACT_NAMES, FLOAT
 from fairmfu.metrics.audit.audit import Audit
 from fairmfu.metrics.audit.bridge import Bridge
@@ -308,8 +309,12 @@ def _all_runs(
     varies: dict[str, Sequence[str]] = {}
     for group in ranked:
         varies |= dict.fromkeys((row["run_id"] for row in group), varying_columns(group))
+    runs: Json = {}
+    for count, row in enumerate(rows):
+        note_progress("Describing runs", count, len(rows), "runs")
+        runs[row["run_id"]] = _run(row, parts, varies.get(row["run_id"], ()))
     return {
-        "runs": {row["run_id"]: _run(row, parts, varies.get(row["run_id"], ())) for row in rows},
+        "runs": runs,
         "sources": parts.source_rows(),
         "unread": parts.unread_rows(),
         "formulas": [

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import polars as pl
 
 from fairmfu.ingest.core.errors import StoreError
+from fairmfu.ingest.core.progress import note_progress
 from fairmfu.ingest.core.schema import TEXT
 from fairmfu.ingest.store.query_limits import QueryLimits
 from fairmfu.ingest.store.store import Store
@@ -285,7 +286,9 @@ def query(
 
     >>> query(Store("perf"), "select name, tgs, mfu from metrics order by tgs desc")
     """
-    return store.query(sql, {METRICS_TABLE: current_metrics(store, overlay)}, limits)
+    metrics = current_metrics(store, overlay)
+    note_progress("Running the query")
+    return store.query(sql, {METRICS_TABLE: metrics}, limits)
 
 
 def rescore_all(
