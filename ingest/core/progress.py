@@ -96,13 +96,13 @@ def shown_on_terminal() -> Iterator[None]:
     Whatever else is printed meanwhile erases the line first.
     """
     global _is_shown, _state  # noqa: PLW0603 - as `note_progress`
-    if _is_shown or not sys.stderr.isatty() or os.environ.get("TERM") == "dumb":
+    if _is_shown or not _is_terminal(sys.stderr) or os.environ.get("TERM") == "dumb":
         yield
         return
     line = _Line(sys.stderr)
     before = sys.stdout, sys.stderr
     sys.stderr = _Erasing(sys.stderr, line)
-    if sys.stdout.isatty():
+    if _is_terminal(sys.stdout):
         sys.stdout = _Erasing(sys.stdout, line)
     _is_shown, _state = True, Progress()
     thread = Thread(target=line.run, daemon=True)
@@ -159,6 +159,12 @@ class _Line:
             self.stream.flush()
         except (OSError, ValueError):  # the terminal is gone
             self.ended.set()
+
+
+def _is_terminal(stream: IO[str]) -> bool:
+    with suppress(OSError, ValueError):
+        return os.isatty(stream.fileno())
+    return False
 
 
 def _columns(stream: IO[str]) -> int:

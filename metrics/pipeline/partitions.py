@@ -121,9 +121,9 @@ class _State:
         """Compute the rows of each partition as if there were no other runs."""
         work = partial(_alone, load=self.load, overlay=self.overlay)
         some = iter(self.each(work, [self.runs.filter(_is_one_of(part)) for part in parts]))
-        computed, total = list[pl.DataFrame](), sum(map(len, parts))
-        for count in accumulate(map(len, parts[:-1]), initial=0):
-            with counted_after(count, total):
+        computed, sizes = list[pl.DataFrame](), list(map(len, parts))
+        for done, size in zip(accumulate(sizes), sizes, strict=True):
+            with counted_after(done - size, sum(sizes)):
                 computed.append(next(some))
         first = max(self.world.values(), default=0) + 1
         self.world |= {run_id: world for world, part in enumerate(parts, first) for run_id in part}
