@@ -1361,13 +1361,15 @@ def export(  # noqa: PLR0913 - each is an argument of the command
     from fairmfu.metrics import choose
     from fairmfu.metrics.core.run_table import metrics_rows
     from fairmfu.reports.page.redaction import Redaction
+    from fairmfu.reports.store.metrics_store import stored_runs
     from fairmfu.reports.trackers import trackers
     from fairmfu.reports.trackers.tracker_record import redact_records, tracker_records
 
     if tracker == "tensorboard" and experiment is not None:
         raise messages.EXPERIMENT_OF_TENSORBOARD()  # noqa: RSE102 - a kind
     opened = _open(store)
-    analysis = _analysis_of_chosen(opened, (lambda runs: choose(runs, *names)) if names else None)
+    choice = (lambda runs: choose(runs, *names)) if names else None
+    analysis = stored_runs(opened, choice, _overlay()).runs
     chosen = choose(analysis.metrics, *names)
     failed = metrics_rows(chosen.filter(pl.col("error").is_not_null()))
     chosen = chosen.filter(pl.col("error").is_null())
@@ -2240,10 +2242,10 @@ def _stored_inputs(
     from fairmfu.metrics import choose
     from fairmfu.metrics.core.run_table import metrics_rows
     from fairmfu.reports.store.kept_needs import asked_facts
-    from fairmfu.reports.store.metrics_store import stored_analysis
+    from fairmfu.reports.store.metrics_store import stored_runs
 
     overlay = _overlay()
-    analysis, state = stored_analysis(
+    analysis, state = stored_runs(
         store, (lambda runs: choose(runs, *names)) if names else None, overlay
     )
     chosen = choose(analysis.metrics, *names)

@@ -117,6 +117,10 @@ class Analysis:
             merged_launches=replace(self.merged_launches, members=members),
         )
 
+    def with_metrics(self, metrics: pl.DataFrame) -> Analysis:
+        """Return the results with some rows of `metrics`."""
+        return replace(self, metrics=metrics)
+
     def present(
         self, metrics: pl.DataFrame, say: Callable[[Analysis, pl.DataFrame], Result]
     ) -> Result:
@@ -198,21 +202,7 @@ class Analysis:
         if the tool counts recomputation and the model's first run recomputes. A formula with a
         missing input is null.
         """
-        tables: dict[str, pl.DataFrame] = {}
-        ranked = self.metrics.filter(pl.col("flops_per_token").is_not_null())
-        for row in metrics_rows(ranked):
-            label = f"{row['model']}, {row['seq_len']:,} tokens"
-            if label in tables:
-                continue
-            run = formula_inputs(self.facts(row["run_id"]), row, UtilizationResult())
-            if run is None or run.tower is not None:  # no other tool's formula has a tower
-                continue
-            recompute: Literal["none", "full"] = "full" if row["recompute"] == "full" else "none"
-            rows = compare_other_formulas(run.shape, run.seq_len, recompute=recompute)
-            tables[label] = pl.DataFrame(
-                [asdict(other) for other in rows], schema=OTHER_TOOL_SCHEMA
-            )
-        return tables
+        return compare_tools(self.metrics, self.facts)
 
 
 COMPUTING: Final = "Computing runs"
@@ -221,6 +211,25 @@ COMPUTING: Final = "Computing runs"
 OTHER_TOOL_SCHEMA: Final = pl.Schema(
     {"name": TEXT, "flops_per_token": FLOAT, "ratio_to_ours": FLOAT, "why": TEXT}
 )
+
+
+def compare_tools(
+    metrics: pl.DataFrame, facts_of: Callable[[str], Mapping[str, Mapping[str, Any]]]
+) -> dict[str, pl.DataFrame]:
+    """Return Analysis.other_tools of these runs; facts_of: resolved facts by run_id."""
+    tables: dict[str, pl.DataFrame] = {}
+    ranked = metrics.filter(pl.col("flops_per_token").is_not_null())
+    for row in metrics_rows(ranked):
+        label = f"{row['model']}, {row['seq_len']:,} tokens"
+        if label in tables:
+            continue
+        run = formula_inputs(facts_of(row["run_id"]), row, UtilizationResult())
+        if run is None or run.tower is not None:  # no other tool's formula has a tower
+            continue
+        recompute: Literal["none", "full"] = "full" if row["recompute"] == "full" else "none"
+        rows = compare_other_formulas(run.shape, run.seq_len, recompute=recompute)
+        tables[label] = pl.DataFrame([asdict(other) for other in rows], schema=OTHER_TOOL_SCHEMA)
+    return tables
 
 
 def analyse(tables: Tables, overlay: Sequence[Accelerator] = ()) -> Analysis:

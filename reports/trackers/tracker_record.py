@@ -30,6 +30,7 @@ from fairmfu.metrics.core.run_table import (
     value_of,
 )
 from fairmfu.metrics.pipeline.analysis import Analysis
+from fairmfu.metrics.pipeline.reported_runs import ReportedRuns
 from fairmfu.metrics.throughput.resolved_facts import SETUP_FACTS
 
 from ..charts.run_series import WINDOW_COUNTED, rate_windows
@@ -111,7 +112,10 @@ class TrackerRecord:
 
 
 def tracker_records(
-    analysis: Analysis, metrics: pl.DataFrame, steps: pl.DataFrame, runs: pl.DataFrame
+    analysis: Analysis | ReportedRuns,
+    metrics: pl.DataFrame,
+    steps: pl.DataFrame,
+    runs: pl.DataFrame,
 ) -> list[TrackerRecord]:
     """Return a record per run, in the order of `metrics`.
 
@@ -137,7 +141,7 @@ def _by_run(frame: pl.DataFrame) -> Callable[[str], pl.DataFrame]:
 
 
 def _record(
-    analysis: Analysis,
+    analysis: Analysis | ReportedRuns,
     row: MetricsRow,
     series: pl.DataFrame,
     about: Mapping[str, str],
