@@ -219,7 +219,10 @@ def new_links(kept_rows: pl.DataFrame, run_ids: set[str], loader: TableLoader) -
 
 
 def linked_runs(kept: pl.DataFrame, ids: Collection[str]) -> set[str]:
-    """Return these runs, and all that are or may be of their launches; kept: of KEPT_SCHEMA."""
+    """Return these runs, and all that may be of their launches.
+
+    kept: columns of KEPT_SCHEMA
+    """
     return _reached(ids, kept_links(kept))
 
 

@@ -215,10 +215,10 @@ def stored_runs(
     choose_runs: Callable[[pl.DataFrame], pl.DataFrame] | None = None,
     overlay: Sequence[Accelerator] = (),
 ) -> StoredRuns:
-    """Return the inputs of a report on chosen runs, from kept results; default all runs.
+    """Return the inputs of a report on chosen runs, from kept results.
 
     Equals `stored_analysis` for a report, a chart or an export. Analyses the runs where that is
-    needed anyway: most are new, or a run failed.
+    needed anyway: most are new, or a run failed. choose_runs: as there; None for all runs.
     """
     from fairmfu.metrics.pipeline.incremental import linked_runs  # noqa: PLC0415 - imports much
     from fairmfu.metrics.pipeline.reported_runs import reported_runs  # noqa: PLC0415 - imports much
