@@ -2227,9 +2227,9 @@ def _metrics(store: Store) -> pl.DataFrame:
 
 
 def _analysis_of_chosen(
-    store: Store, choose_runs: Callable[[pl.DataFrame], pl.DataFrame] | None
+    store: Store, choose_runs: Callable[[pl.DataFrame], pl.DataFrame]
 ) -> Analysis:
-    """Return the analysis of chosen runs, with all metrics; None chooses all."""
+    """Return the analysis of chosen runs, with all metrics."""
     from fairmfu.reports.store.metrics_store import stored_analysis
 
     return stored_analysis(store, choose_runs, _overlay()).analysis
