@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from fairmfu.reports.nightly.night_report import Night
     from fairmfu.reports.nightly.nightly import NightlyOrder
     from fairmfu.reports.page.redaction import Redaction
+    from fairmfu.reports.store.metrics_store import StoredRuns
 
 CONTEXT_SETTINGS = {
     "help_option_names": ["-h", "--help"],
@@ -1361,15 +1362,13 @@ def export(  # noqa: PLR0913 - each is an argument of the command
     from fairmfu.metrics import choose
     from fairmfu.metrics.core.run_table import metrics_rows
     from fairmfu.reports.page.redaction import Redaction
-    from fairmfu.reports.store.metrics_store import stored_runs
     from fairmfu.reports.trackers import trackers
     from fairmfu.reports.trackers.tracker_record import redact_records, tracker_records
 
     if tracker == "tensorboard" and experiment is not None:
         raise messages.EXPERIMENT_OF_TENSORBOARD()  # noqa: RSE102 - a kind
     opened = _open(store)
-    choice = (lambda runs: choose(runs, *names)) if names else None
-    analysis = stored_runs(opened, choice, _overlay()).runs
+    analysis = _stored_runs(opened, names).runs
     chosen = choose(analysis.metrics, *names)
     failed = metrics_rows(chosen.filter(pl.col("error").is_not_null()))
     chosen = chosen.filter(pl.col("error").is_null())
@@ -2235,6 +2234,15 @@ def _analysis_of_chosen(
     return stored_analysis(store, choose_runs, _overlay()).analysis
 
 
+def _stored_runs(store: Store, names: Sequence[str]) -> StoredRuns:
+    """Return the runs of these names to report, by default all."""
+    from fairmfu.metrics import choose
+    from fairmfu.reports.store.metrics_store import stored_runs
+
+    choice = (lambda runs: choose(runs, *names)) if names else None
+    return stored_runs(store, choice, _overlay())
+
+
 def _stored_inputs(
     store: Store, names: Sequence[str]
 ) -> tuple[Mapping[str, pl.DataFrame], dict[str, Any]]:
@@ -2242,12 +2250,9 @@ def _stored_inputs(
     from fairmfu.metrics import choose
     from fairmfu.metrics.core.run_table import metrics_rows
     from fairmfu.reports.store.kept_needs import asked_facts
-    from fairmfu.reports.store.metrics_store import stored_runs
 
     overlay = _overlay()
-    analysis, state = stored_runs(
-        store, (lambda runs: choose(runs, *names)) if names else None, overlay
-    )
+    analysis, state = _stored_runs(store, names)
     chosen = choose(analysis.metrics, *names)
     members = chosen["members"].explode().drop_nulls().to_list() if names else None
     asked = asked_facts(store, state, metrics_rows(chosen), overlay)
