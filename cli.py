@@ -1374,7 +1374,6 @@ def export(  # noqa: PLR0913 - each is an argument of the command
     chosen = chosen.filter(pl.col("error").is_null())
     members = chosen["members"].explode().drop_nulls().to_list()
     tables = opened.tables(members)
-    _note_work("Writing runs")
     runs = tracker_records(analysis, chosen, tables["steps"], tables["runs"])
     hides = Redaction() if redact else None
     if hides is not None:

@@ -20,6 +20,7 @@ from typing import Final
 
 import polars as pl
 
+from fairmfu.ingest.core.progress import note_progress
 from fairmfu.ingest.core.schema import FACT_NAMES, FLOAT, INT, STEP_COLUMNS
 from fairmfu.metrics.core.run_arrays import MICROSECONDS_PER_SECOND
 from fairmfu.metrics.core.run_table import (
@@ -121,6 +122,7 @@ def tracker_records(
 
     metrics: rows of METRICS; steps, runs: as in ingest.core.schema, of all sources
     """
+    note_progress("Writing runs")
     zones = dict(runs.select("run_id", "utc").iter_rows())
     windows, lines = _by_run(analysis.windows), _by_run(steps)
     rates = _by_run(rate_windows(analysis.windows, metrics))
