@@ -14,7 +14,7 @@ import signal
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from functools import partial
 from importlib.util import find_spec
 from math import isfinite
@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from fairmfu.reports.nightly.night_report import Night
     from fairmfu.reports.nightly.nightly import NightlyOrder
     from fairmfu.reports.page.redaction import Redaction
+    from fairmfu.reports.store.metrics_store import StoredRuns
 
 CONTEXT_SETTINGS = {
     "help_option_names": ["-h", "--help"],
@@ -502,7 +503,7 @@ class _Group(click.Group):
 
     def invoke(self, ctx: click.Context) -> Any:  # noqa: ANN401 - click's signature
         """Run the command that the arguments name."""
-        with _in_one_line():
+        with _in_one_line(), _progress():
             return self._invoke(ctx)
 
     def _invoke(self, ctx: click.Context) -> Any:  # noqa: ANN401 - click's signature
@@ -534,6 +535,22 @@ def _interrupt(_number: int, _frame: object) -> None:
     """End the command at Ctrl-C; a second Ctrl-C ends the process at once."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     raise KeyboardInterrupt
+
+
+def _progress() -> AbstractContextManager[None]:
+    """Show the progress of a command on a terminal, and nothing elsewhere."""
+    if not sys.stderr.isatty():
+        return nullcontext()
+    from fairmfu.ingest.core.progress import shown_on_terminal
+
+    return shown_on_terminal()
+
+
+def _note_work(work: str) -> None:
+    """Note what the command does now, to show it on a terminal."""
+    from fairmfu.ingest.core.progress import note_progress
+
+    note_progress(work)
 
 
 @contextmanager
@@ -1312,6 +1329,7 @@ def chart(  # noqa: PLR0913, PLR0917 - each is an argument of the command
     tables, computed = _stored_inputs(_open(store), names)
     drawable = partial(chart_export.check, wanted)
     told = tell(tables, *names, redact=redact, check=drawable, **computed)
+    _note_work("Drawing the chart")
     drawn = chart_export.rendered(draw(wanted, told, attention=attention, peak=peak), kind)
     write_file(out, drawn)
     click.echo(f"{out}: {len(drawn) / 1e3:,.0f} kB", err=True)
@@ -1370,7 +1388,7 @@ def export(  # noqa: PLR0913 - each is an argument of the command
     if tracker == "tensorboard" and experiment is not None:
         raise messages.EXPERIMENT_OF_TENSORBOARD()  # noqa: RSE102 - a kind
     opened = _open(store)
-    analysis = _analysis_of_chosen(opened, (lambda runs: choose(runs, *names)) if names else None)
+    analysis = _stored_runs(opened, names).runs
     chosen = choose(analysis.metrics, *names)
     failed = metrics_rows(chosen.filter(pl.col("error").is_not_null()))
     chosen = chosen.filter(pl.col("error").is_null())
@@ -1653,6 +1671,7 @@ def doctor(store: Path) -> None:
     from fairmfu.reports.text.verdict import count_noun
 
     opened = _open(store)
+    _note_work("Checking files")
     found = examine_store(opened)
     if not any(one.is_harmful for one in found):
         found = [*failing_runs(opened, _overlay()), *found]
@@ -1672,6 +1691,7 @@ def compact(store: Path) -> None:
 
     The store does this by itself as it grows.
     """
+    _note_work("Merging files")
     before, after = _open(store).compact()
     click.echo(f"Merged {before:,} files into {after:,}", err=True)
 
@@ -1680,6 +1700,7 @@ def compact(store: Path) -> None:
 @store_option
 def rebuild(store: Path) -> None:
     """Rebuild the catalogue of a store from its Parquet files."""
+    _note_work("Registering files")
     click.echo(f"{_open(store).rebuild():,} files registered", err=True)
 
 
@@ -2224,12 +2245,21 @@ def _metrics(store: Store) -> pl.DataFrame:
 
 
 def _analysis_of_chosen(
-    store: Store, choose_runs: Callable[[pl.DataFrame], pl.DataFrame] | None
+    store: Store, choose_runs: Callable[[pl.DataFrame], pl.DataFrame]
 ) -> Analysis:
-    """Return the analysis of chosen runs, with all metrics; None chooses all."""
+    """Return the analysis of chosen runs, with all metrics."""
     from fairmfu.reports.store.metrics_store import stored_analysis
 
     return stored_analysis(store, choose_runs, _overlay()).analysis
+
+
+def _stored_runs(store: Store, names: Sequence[str]) -> StoredRuns:
+    """Return the runs of these names to report, by default all."""
+    from fairmfu.metrics import choose
+    from fairmfu.reports.store.metrics_store import stored_runs
+
+    choice = (lambda runs: choose(runs, *names)) if names else None
+    return stored_runs(store, choice, _overlay())
 
 
 def _stored_inputs(
@@ -2239,12 +2269,9 @@ def _stored_inputs(
     from fairmfu.metrics import choose
     from fairmfu.metrics.core.run_table import metrics_rows
     from fairmfu.reports.store.kept_needs import asked_facts
-    from fairmfu.reports.store.metrics_store import stored_analysis
 
     overlay = _overlay()
-    analysis, state = stored_analysis(
-        store, (lambda runs: choose(runs, *names)) if names else None, overlay
-    )
+    analysis, state = _stored_runs(store, names)
     chosen = choose(analysis.metrics, *names)
     members = chosen["members"].explode().drop_nulls().to_list() if names else None
     asked = asked_facts(store, state, metrics_rows(chosen), overlay)

@@ -28,6 +28,7 @@ from ..core.arrays import Ints, find_byte
 from ..core.errors import explain_read_error
 from ..core.messages import UNREADABLE_FILE
 from ..core.paths import as_remote
+from ..core.progress import note_part
 from .envelopes import (
     ByteStream,
     KeepsEnvelope,
@@ -308,11 +309,12 @@ class Source:
             yield None
             yield from self._events()
             return
-        empty = True
+        empty, read_bytes = True, 0
         with self._open() as chunks:
             yield None
             for chunk in chunks:
                 empty = False
+                note_part(read_bytes := read_bytes + len(chunk.view))
                 self.height += chunk.height
                 yield chunk
                 del chunk  # frees the memory before the next chunk is made

@@ -26,6 +26,7 @@ from ..core.errors import (
 from ..core.faults import FAULTS
 from ..core.messages import READING_FAULT, UNREADABLE_FILE
 from ..core.paths import as_remote, parse_path, request_cache
+from ..core.progress import is_progress_shown, note_progress
 from ..core.spill import LogTables, Spool, collect_rows, iterate_frames
 from ..decode.line_reader import STDIN_PATH, hash_content
 from ..detect.detection import BUILT_IN_CHOICE, FormatChoice
@@ -568,6 +569,7 @@ def ingest_paths(  # noqa: PLR0913 - each is an option of the command
         _but_for((source.path for source in again.values()), folders.listed) if folders else {}
     )
     walk = FileWalk(format_choice.formats, excluded_folders, remembered)
+    note_progress("Looking for logs")
     files = _found(paths, walk)
     outcomes: list[Outcome] = []
     if (first := next(files, None)) is not None:
@@ -669,10 +671,12 @@ def _taken(
     looked_at: list[LogFile] = []
     lost: list[int] = []
     remarks: list[FileRemark] = []
+    progress = _FileProgress(files)
     with ahead:
-        for log_file in ahead.before(files, job.offer):
+        for log_file in ahead.before(progress.files, job.offer):
             looked_at.append(log_file)
             outcomes.append(job.take(log_file))
+            progress.add(log_file)
             if _has_lost(log_file, outcomes[-1]):
                 lost.append(len(outcomes) - 1)
             else:
@@ -688,6 +692,26 @@ def _taken(
     if lost:
         _tell_of_lost(job, outcomes, {index: looked_at[index] for index in lost}, store)
     return _settled(job, outcomes, looked_at, store, remarks)
+
+
+class _FileProgress:
+    """Progress of reading files, which are all found first if a terminal shows it."""
+
+    def __init__(self, files: Iterable[LogFile]) -> None:
+        listed = list(files) if is_progress_shown() else []
+        self.files = listed or files
+        self._total, self._bytes = len(listed), sum(log_file.size for log_file in listed)
+        self._done = self._bytes_done = 0
+        self._note()
+
+    def add(self, log_file: LogFile) -> None:
+        """Count a file that was read."""
+        self._done, self._bytes_done = self._done + 1, self._bytes_done + log_file.size
+        self._note()
+
+    def _note(self) -> None:
+        far = self._done, self._total, "files", self._bytes_done, self._bytes
+        note_progress("Reading logs", *far)
 
 
 def _has_lost(log_file: LogFile, outcome: Outcome) -> bool:

@@ -12,6 +12,7 @@ from typing import Any, Final, Literal, Protocol, Self, TypeVar, cast
 
 import polars as pl
 
+from fairmfu.ingest.core.progress import note_progress
 from fairmfu.ingest.core.schema import FLOAT, TEXT, RunRow, run_rows
 
 from ..audit import audit as logged
@@ -41,7 +42,7 @@ from ..utilization.formula_inputs import (
 from ..utilization.utilization import operator_table
 from .bulkhead import compute_apart
 from .measured_runs import MeasuredRuns
-from .run_scoring import RUN_COLUMNS, score_run
+from .run_scoring import RUN_COLUMNS, ScoredRun, score_run
 
 Tables = Mapping[str, pl.DataFrame]
 Result = TypeVar("Result")
@@ -115,6 +116,10 @@ class Analysis:
             },
             merged_launches=replace(self.merged_launches, members=members),
         )
+
+    def with_metrics(self, metrics: pl.DataFrame) -> Analysis:
+        """Return the results with some rows of `metrics`."""
+        return replace(self, metrics=metrics)
 
     def present(
         self, metrics: pl.DataFrame, say: Callable[[Analysis, pl.DataFrame], Result]
@@ -197,26 +202,34 @@ class Analysis:
         if the tool counts recomputation and the model's first run recomputes. A formula with a
         missing input is null.
         """
-        tables: dict[str, pl.DataFrame] = {}
-        ranked = self.metrics.filter(pl.col("flops_per_token").is_not_null())
-        for row in metrics_rows(ranked):
-            label = f"{row['model']}, {row['seq_len']:,} tokens"
-            if label in tables:
-                continue
-            run = formula_inputs(self.facts(row["run_id"]), row, UtilizationResult())
-            if run is None or run.tower is not None:  # no other tool's formula has a tower
-                continue
-            recompute: Literal["none", "full"] = "full" if row["recompute"] == "full" else "none"
-            rows = compare_other_formulas(run.shape, run.seq_len, recompute=recompute)
-            tables[label] = pl.DataFrame(
-                [asdict(other) for other in rows], schema=OTHER_TOOL_SCHEMA
-            )
-        return tables
+        return compare_tools(self.metrics, self.facts)
 
+
+COMPUTING: Final = "Computing runs"
+"""Work that a terminal shows."""
 
 OTHER_TOOL_SCHEMA: Final = pl.Schema(
     {"name": TEXT, "flops_per_token": FLOAT, "ratio_to_ours": FLOAT, "why": TEXT}
 )
+
+
+def compare_tools(
+    metrics: pl.DataFrame, facts_of: Callable[[str], Mapping[str, Mapping[str, Any]]]
+) -> dict[str, pl.DataFrame]:
+    """Return Analysis.other_tools of these runs; facts_of: resolved facts by run_id."""
+    tables: dict[str, pl.DataFrame] = {}
+    ranked = metrics.filter(pl.col("flops_per_token").is_not_null())
+    for row in metrics_rows(ranked):
+        label = f"{row['model']}, {row['seq_len']:,} tokens"
+        if label in tables:
+            continue
+        run = formula_inputs(facts_of(row["run_id"]), row, UtilizationResult())
+        if run is None or run.tower is not None:  # no other tool's formula has a tower
+            continue
+        recompute: Literal["none", "full"] = "full" if row["recompute"] == "full" else "none"
+        rows = compare_other_formulas(run.shape, run.seq_len, recompute=recompute)
+        tables[label] = pl.DataFrame([asdict(other) for other in rows], schema=OTHER_TOOL_SCHEMA)
+    return tables
 
 
 def analyse(tables: Tables, overlay: Sequence[Accelerator] = ()) -> Analysis:
@@ -289,11 +302,13 @@ def tables_of_runs(tables: Tables, run_ids: Collection[str]) -> Tables:
 
 def _analyse(tables: Tables, overlay: Sequence[Accelerator]) -> Analysis:
     """Analyse all runs of the tables, and raise any error."""
+    note_progress(COMPUTING, 0, tables["runs"].height, "runs")
     measured = MeasuredRuns(tables)
-    scored = {
-        run["run_id"]: score_run(run, measured, overlay)
-        for run in run_rows(measured.tables["runs"])
-    }
+    runs = run_rows(measured.tables["runs"])
+    scored = dict[str, ScoredRun]()
+    for count, run in enumerate(runs):
+        note_progress(COMPUTING, count, len(runs), "runs")
+        scored[run["run_id"]] = score_run(run, measured, overlay)
     rows = [scored_run.row for scored_run in scored.values()]
     inferred = [fact for scored_run in scored.values() for fact in scored_run.inferred]
     alone = pl.DataFrame(rows, schema=METRICS, strict=False).sort("name", "run_id")

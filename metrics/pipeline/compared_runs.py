@@ -69,11 +69,12 @@ def compared_runs(
 
     bridges: run_id, and the column `bridges` of metrics.pipeline.metrics_cache.KEPT_SCHEMA
     """
-    return ComparedRuns(
-        metrics,
-        MeasuredRuns(tables).unmarked_windows,
-        {run_id: list(map(_bridge, rows)) for run_id, rows in bridges.iter_rows()},
-    )
+    return ComparedRuns(metrics, MeasuredRuns(tables).unmarked_windows, kept_bridges(bridges))
+
+
+def kept_bridges(bridges: pl.DataFrame) -> dict[str, list[Bridge]]:
+    """Return bridges by run_id; bridges: as for `compared_runs`."""
+    return {run_id: list(map(_bridge, rows)) for run_id, rows in bridges.iter_rows()}
 
 
 def bridge_rows(analysis: Analysis, run_ids: Sequence[str]) -> dict[str, list[dict[str, Any]]]:

@@ -34,6 +34,7 @@ from ..runs.resume_chains import may_continue, resume_candidates
 from .analysis import Analysis, analyse
 from .bulkhead import compute_apart
 from .compared_runs import bridge_rows
+from .kept_audits import audit_row
 from .metrics_cache import KEPT_SCHEMA, LAST_STEP_FIELDS, current_versions, upgrade_kept
 
 FIRST_CANDIDATES: Final = 4
@@ -217,6 +218,14 @@ def new_links(kept_rows: pl.DataFrame, run_ids: set[str], loader: TableLoader) -
     return pl.DataFrame(pairs, schema=LINK_SCHEMA, orient="row")
 
 
+def linked_runs(kept: pl.DataFrame, ids: Collection[str]) -> set[str]:
+    """Return these runs, and all that may be of their launches.
+
+    kept: columns of KEPT_SCHEMA
+    """
+    return _reached(ids, kept_links(kept))
+
+
 def _reached(ids: Collection[str], links: pl.DataFrame) -> set[str]:
     """Return these runs and all runs linked to them, in both directions."""
     both_ways = pl.concat([links, links.select(one="other", other="one")])
@@ -388,6 +397,7 @@ def _rows(analysis: Analysis, overlay: Sequence[Accelerator]) -> pl.DataFrame:
         .join(analysis.resume_links.select("run_id", "earlier", "course"), on="run_id", how="left")
         .join(ends, on="run_id", how="left")
         .join(_bridges(analysis), on="run_id", how="left")
+        .join(_audits(analysis), on="run_id", how="left")
         .with_columns(
             pl.when(is_lead).then(pl.col("related")),
             pl.when(is_lead).then(pl.col("earlier").fill_null([])),
@@ -404,4 +414,11 @@ def _bridges(analysis: Analysis) -> pl.DataFrame:
     """Return run_id, and the column `bridges` of KEPT_SCHEMA."""
     rows = bridge_rows(analysis, analysis.metrics["run_id"].to_list())
     columns = {"run_id": [*rows], "bridges": [*rows.values()]}
+    return pl.DataFrame(columns, schema={name: KEPT_SCHEMA[name] for name in columns})
+
+
+def _audits(analysis: Analysis) -> pl.DataFrame:
+    """Return run_id, and the column `audit` of KEPT_SCHEMA."""
+    rows = {run_id: audit_row(audit) for run_id, audit in analysis.audits.items()}
+    columns = {"run_id": [*rows], "audit": [*rows.values()]}
     return pl.DataFrame(columns, schema={name: KEPT_SCHEMA[name] for name in columns})

@@ -14,7 +14,7 @@ from typing import Final
 
 import polars as pl
 
-from fairmfu.ingest.core.schema import BOOL, FLOAT, READING_CHANGES, TEXT, TEXT_LIST
+from fairmfu.ingest.core.schema import BOOL, FLOAT, INT, READING_CHANGES, TEXT, TEXT_LIST
 
 from ..core.link_columns import LAST_STEP_SCHEMA, LAUNCH_COURSE_SCHEMA
 from ..core.run_table import METRICS, with_cross_run_warnings
@@ -37,6 +37,21 @@ BRIDGE_FIELDS: Final = {
 }
 """Fields of metrics.audit.bridge.Bridge."""
 
+NAMED_VALUES: Final = pl.List(pl.Struct({"name": TEXT, "value": TEXT}))
+AUDIT_FIELDS: Final = {
+    "era": TEXT,
+    "reproduced": BOOL,
+    "lines_by_column": pl.List(pl.Struct({"column": TEXT, "lines": INT, "reproduced": INT})),
+    "proven": TEXT_LIST,
+    "hypothesis": TEXT,
+    "suspect": TEXT,
+    "not_compared_reason": TEXT,
+    "lengths": pl.List(INT),
+    "inferred": NAMED_VALUES,
+    "fitting": NAMED_VALUES,
+}
+"""Fields of metrics.audit.audit.Audit that a report shows; era: its name."""
+
 KEPT_SCHEMA: Final = pl.Schema(
     {
         **METRICS,
@@ -46,6 +61,7 @@ KEPT_SCHEMA: Final = pl.Schema(
         "course": pl.Struct(dict(LAUNCH_COURSE_SCHEMA)),
         "ends": pl.List(pl.Struct({name: LAST_STEP_SCHEMA[name] for name in LAST_STEP_FIELDS})),
         "bridges": pl.List(pl.Struct(BRIDGE_FIELDS)),
+        "audit": pl.Struct(AUDIT_FIELDS),
         "needs": pl.Struct({"facts": TEXT_LIST, "gain": TEXT, "obstacle": TEXT}),
         "peaks": TEXT,
         "program": TEXT,
@@ -61,6 +77,7 @@ earlier: the run continued by this run, or all candidates if undecided
 course: metrics.core.link_columns.LAUNCH_COURSE_SCHEMA; null without steps
 ends: metrics.core.link_columns.LAST_STEP_SCHEMA per rank; null in rows of another layout
 bridges: Analysis.bridges; null if building them raises
+audit: Analysis.audits; null if the era has no name of its own
 needs: metrics.pipeline.missing_facts.AskedFacts; null until somebody asks for missing facts
 peaks: `peaks_hash` at the time of computing
 program: version of fairmfu

@@ -17,9 +17,12 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import accumulate
 from typing import Final, Protocol, TypeVar
 
 import polars as pl
+
+from fairmfu.ingest.core.progress import counted_after
 
 from ..formula.accelerators import Accelerator
 from ..runs.resume_chains import may_continue, resume_candidates
@@ -117,7 +120,11 @@ class _State:
     def compute(self, parts: Sequence[Collection[str]]) -> None:
         """Compute the rows of each partition as if there were no other runs."""
         work = partial(_alone, load=self.load, overlay=self.overlay)
-        computed = list(self.each(work, [self.runs.filter(_is_one_of(part)) for part in parts]))
+        some = iter(self.each(work, [self.runs.filter(_is_one_of(part)) for part in parts]))
+        computed, sizes = list[pl.DataFrame](), list(map(len, parts))
+        for done, size in zip(accumulate(sizes), sizes, strict=True):
+            with counted_after(done - size, sum(sizes)):
+                computed.append(next(some))
         first = max(self.world.values(), default=0) + 1
         self.world |= {run_id: world for world, part in enumerate(parts, first) for run_id in part}
         replaced = _is_one_of({run_id for part in parts for run_id in part})

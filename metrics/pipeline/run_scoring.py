@@ -75,7 +75,7 @@ def score_run(run: RunRow, measured: MeasuredRuns, overlay: Sequence[Accelerator
     doubts = measured.doubts_of_sources(run_id, facts)
     lines, formula_facts = _own_figures(run, measured, facts)
     audit = logged.audit(lines, formula_facts)
-    inferred = _follow_from_figures(run_id, audit)
+    inferred = inferred_facts(run_id, audit)
     facts |= {row["name"]: row for row in inferred}
     scored = score_utilization(facts, rates, overlay)
     sources = measured.sources_of(run)
@@ -253,7 +253,7 @@ def _own_figures(
     return lines, logged.with_length(formula_facts, lines)
 
 
-def _follow_from_figures(run_id: str, audited: Audit) -> list[dict[str, Any]]:
+def inferred_facts(run_id: str, audited: Audit) -> list[dict[str, Any]]:
     """Return facts that only the log's figures determine, as rows of facts."""
     origin = "inferred: by no other do the log's own figures come out"
     return [

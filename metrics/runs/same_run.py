@@ -28,7 +28,6 @@ Frames in, frames out; no file is opened here.
 from __future__ import annotations
 
 import math
-import re
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -54,74 +53,33 @@ from ..core.messages import Message
 from ..core.print_precision import MAX_STAMP_ERROR_S, Digits, digits_by, printed_digits
 from ..throughput.windows import split_repeated_steps, without_placeholder_losses
 from . import messages, replica_groups
+from .launch_sources import (
+    CHECKPOINT_FOLDER_PATTERN,
+    FLOAT32_TOLERANCE,
+    MAX_COMPARED_STEPS,
+    MAX_COUNTED_LOSS_BITS,
+    MAX_ROUNDING_UNITS,
+    MAX_STAMP_GAP_S,
+    MAX_TIME_ZONE_OFFSET_S,
+    MAX_USUAL_DELAY_SPREADS,
+    MIN_AGREEING_SHARE,
+    MIN_COMMON_STEPS,
+    MIN_LOSS_BITS_ALONE,
+    MIN_NODE_BITS,
+    MIN_STAMP_SCATTER_S,
+    MIN_TIMING_BITS,
+    MIN_TWIN_BITS,
+    NODE_NAME_PATTERN,
+    SECONDS_PER_DAY,
+    SECONDS_PER_YEAR,
+    STREAM_NAME_PATTERN,
+    TIME_ZONE_STEP_S,
+    Series,
+    Source,
+    delays,
+)
+from .ruled_out import PairFilter
 from .source_merging import merge_sources
-
-MIN_TWIN_BITS: Final = 24.0
-"""Evidence for twins, in bits: they agree by chance once in sixteen million."""
-
-MIN_TIMING_BITS: Final = 14.0
-"""Part of the evidence that must come from times: the losses of two deterministic launches agree
-too.
-"""
-
-MAX_COUNTED_LOSS_BITS: Final = 10.0
-MIN_LOSS_BITS_ALONE: Final = 60.0
-"""Evidence from losses, in bits, if one source prints no time."""
-
-MIN_NODE_BITS: Final = 30.0
-"""Evidence from the stamps of two nodes, in bits; launches that run side by side do not wait for
-each other, unlike nodes.
-"""
-
-DELAY_MEDIAN_STEPS: Final = 11
-MAX_USUAL_DELAY_SPREADS: Final = 5.0
-"""Most spreads by which a usual step deviates from the median of the DELAY_MEDIAN_STEPS around."""
-
-SECONDS_PER_DAY: Final = 86_400.0
-"""Seconds over which starts of launches of one framework are assumed random."""
-
-MAX_STAMP_GAP_S: Final = 2.0
-"""Most seconds between two sources' stamps of one step: both may cut to the second, and their lines
-are written one after the other.
-"""
-
-SECONDS_PER_YEAR: Final = 366 * SECONDS_PER_DAY
-"""Length of the year 2000 [s], the year of all stamps here. Stamps of two time zones may be on both
-sides of New Year, and so this far apart.
-"""
-
-TIME_ZONE_STEP_S: Final = 900.0
-"""Zones differ from UTC by a multiple of this many seconds."""
-
-MAX_TIME_ZONE_OFFSET_S: Final = 14 * 3600.0
-MIN_STAMP_SCATTER_S: Final = 0.002
-"""Seconds by which the stamps of a step in an event file and on the console may always scatter:
-both are printed to the millisecond. They are written one after the other and may scatter more;
-the stamps themselves show how much.
-"""
-
-MAX_ROUNDING_UNITS: Final = 0.51
-FLOAT32_TOLERANCE: Final = 1e-6
-"""Most last digits (MAX_ROUNDING_UNITS) plus relative float32 rounding by which two prints of one
-value may differ.
-"""
-
-MIN_COMMON_STEPS: Final = 2
-MAX_COMPARED_STEPS: Final = 2_000
-"""Most steps to compare; more would prove no more."""
-
-CHECKPOINT_FOLDER_PATTERN: Final = re.compile(r"/checkpoint-\d+(?=/[^/]+\Z)")
-"""Folder of a Hugging Face Trainer checkpoint, within the path of a file in the folder."""
-
-STREAM_NAME_PATTERN: Final = re.compile(
-    r"(?<![a-z])(?:std)?(?:out(?:put)?|err(?:or)?)(?![a-z])|(?<=\.)[oe](?=\d+\Z)", re.IGNORECASE
-)
-"""Part of a file name that identifies a job's stream: X.out, stderr.log, X.e17."""
-
-NODE_NAME_PATTERN: Final = re.compile(
-    r"(?<![a-z])(?:node|worker|host|machine)[-_.]?\d+", re.IGNORECASE
-)
-"""Part of a path that identifies a node: node0.log, worker-1/train.log."""
 
 MAX_CLOCK_RUNTIME_GAP_S: Final = 1.5
 """Most seconds between a run time and the last value of a clock of whole seconds with the same
@@ -292,66 +250,6 @@ def find_source_links(
 # -- what one source says ------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class _Series:
-    """Steps of a rank in a source; absent values are NaN.
-
-    units: the last printed digit of each value
-    """
-
-    rank: str | None
-    steps: IntArray
-    values: dict[str, FloatArray]
-    stamps: FloatArray
-    units: dict[str, FloatArray]
-
-
-@dataclass(frozen=True, slots=True)
-class _Source:
-    """Source of a launch.
-
-    runtimes: printed at the end [s], with the last printed digit
-    clock: first and last second since the start at its last step; total_steps: planned steps
-    """
-
-    run: Mapping[str, Any]
-    path: str
-    series: tuple[_Series, ...]
-    runtimes: tuple[tuple[float, float], ...]
-    names: frozenset[str]
-    clock: tuple[float, float] | None = None
-    total_steps: int | None = None
-
-    @property
-    def last_step(self) -> int:
-        return max((int(s.steps[-1]) for s in self.series if len(s.steps)), default=0)
-
-    @property
-    def interval(self) -> int:
-        """Steps between the last two lines."""
-        return max(int(np.diff(s.steps[-2:], prepend=0)[-1]) for s in self.series)
-
-    @property
-    def file(self) -> str:
-        return PurePath(self.path).name
-
-    @property
-    def ranks(self) -> frozenset[str]:
-        return frozenset(s.rank for s in self.series if s.rank is not None)
-
-    @property
-    def has_losses(self) -> bool:
-        return any(_any(s, name) for s in self.series for name in TRAINING_FIGURES)
-
-    @property
-    def timed(self) -> bool:
-        return any(_any(s, name) for s in self.series for name in STEP_TIME_FIGURES)
-
-
-def _any(series: _Series, name: str) -> bool:
-    return bool(np.isfinite(series.values[name]).any())
-
-
 def _folded(steps: pl.DataFrame) -> pl.DataFrame:
     """Return one row per run, rank and step.
 
@@ -421,7 +319,7 @@ def _sources_of_runs(
     tables: Mapping[str, pl.DataFrame],
     runs: Mapping[str, Mapping[str, Any]],
     folded: pl.DataFrame,
-) -> list[_Source]:
+) -> list[Source]:
     paths = dict(tables["sources"].select("sha256", "path").iter_rows())
     series = _series(folded)
     events = tables["events"]
@@ -435,7 +333,7 @@ def _sources_of_runs(
     for run_id, file in outputs.select("run_id", "file").drop_nulls().iter_rows():
         names.setdefault(run_id, set()).add(PurePath(file).name)
     return [
-        _Source(
+        Source(
             run=run,
             path=paths.get(run["sha256"], ""),
             series=tuple(series.get(run_id, [])),
@@ -448,7 +346,7 @@ def _sources_of_runs(
     ]
 
 
-def _series(folded: pl.DataFrame) -> dict[str, list[_Series]]:
+def _series(folded: pl.DataFrame) -> dict[str, list[Series]]:
     """Return the series of each run, cut out of columns that are converted once."""
     steps = folded["step"].to_numpy()
     columns = {
@@ -456,10 +354,10 @@ def _series(folded: pl.DataFrame) -> dict[str, list[_Series]]:
         for name in ("stamp", *COMPARED_FIGURES, *(f"unit_{name}" for name in COMPARED_FIGURES))
     }
     rows = folded.with_row_index().group_by("run_id", "rank", maintain_order=True).agg("index")
-    series: dict[str, list[_Series]] = {}
+    series: dict[str, list[Series]] = {}
     for run_id, rank, index in rows.iter_rows():
         place = np.array(index)
-        one = _Series(
+        one = Series(
             rank=rank,
             steps=steps[place],
             values={name: columns[name][place] for name in COMPARED_FIGURES},
@@ -512,7 +410,7 @@ def _grouped(
 
 
 def _groups(
-    sources: Sequence[_Source], rows: pl.DataFrame
+    sources: Sequence[Source], rows: pl.DataFrame
 ) -> tuple[list[list[str]], list[DoubtfulPair], list[tuple[str, str]]]:
     """Return groups of run ids, doubtful pairs, and the pairs that decided both.
 
@@ -538,7 +436,7 @@ def _groups(
     return find.groups(), unsure, linked
 
 
-SourcePair = tuple[_Source, _Source]
+SourcePair = tuple[Source, Source]
 
 DoubtfulPair = tuple[str, str, str]
 """Ids of two runs that may be one launch, and the reason for the doubt."""
@@ -568,13 +466,13 @@ def _settled(find: _Sets, maybe: Iterable[SourcePair]) -> list[DoubtfulPair]:
     return unsure
 
 
-def _ids(a: _Source, b: _Source) -> tuple[str, str]:
+def _ids(a: Source, b: Source) -> tuple[str, str]:
     return a.run["run_id"], b.run["run_id"]
 
 
-def _fits(pairs: Iterable[SourcePair]) -> dict[str, list[_Source]]:
+def _fits(pairs: Iterable[SourcePair]) -> dict[str, list[Source]]:
     """Return by run id the partners of each source."""
-    fits = defaultdict[str, list[_Source]](list)
+    fits = defaultdict[str, list[Source]](list)
     for a, b in pairs:
         fits[a.run["run_id"]].append(b)
         fits[b.run["run_id"]].append(a)
@@ -603,7 +501,7 @@ def _by_folder(pairs: Sequence[SourcePair]) -> tuple[list[SourcePair], list[Sour
     return near, [pair for pair in pairs if frozenset(_ids(*pair)) not in settled]
 
 
-def _shared(a: _Source, b: _Source) -> int:
+def _shared(a: Source, b: Source) -> int:
     """Return the number of leading folders that two paths have in common."""
     folders = zip(PurePath(a.path).parts[:-1], PurePath(b.path).parts[:-1], strict=False)
     return sum(1 for _ in takewhile(lambda both: both[0] == both[1], folders))
@@ -612,7 +510,7 @@ def _shared(a: _Source, b: _Source) -> int:
 class _Sets:
     """Disjoint sets of run ids, one per launch, with each rank of a format once."""
 
-    def __init__(self, sources: Iterable[_Source]) -> None:
+    def __init__(self, sources: Iterable[Source]) -> None:
         self.sources = {source.run["run_id"]: [source] for source in sources}
         self.parent = {run_id: run_id for run_id in self.sources}
         self.held: dict[str, set[tuple[str, str]]] = {}
@@ -631,7 +529,7 @@ class _Sets:
     def same(self, a: str, b: str) -> bool:
         return self.root(a) == self.root(b)
 
-    def clash(self, a: _Source, b: _Source) -> bool:
+    def clash(self, a: Source, b: Source) -> bool:
         """Return whether a join of sources of different ranks would repeat a rank.
 
         A launch has one file per rank and format.
@@ -639,7 +537,7 @@ class _Sets:
         mine, other = (self.held.get(self.root(t.run["run_id"]), _format_ranks(t)) for t in (a, b))
         return a.ranks.isdisjoint(b.ranks) and not mine.isdisjoint(other)
 
-    def parts(self, a: _Source, b: _Source) -> bool:
+    def parts(self, a: Source, b: Source) -> bool:
         """Return whether joining would put two launches' sources of a format together.
 
         A state of a resumed run has the losses of all launches of the run.
@@ -652,7 +550,7 @@ class _Sets:
             if x.has_losses and y.has_losses and not _of_other_ranks(x, y)
         )
 
-    def join(self, a: _Source, b: _Source) -> None:
+    def join(self, a: Source, b: Source) -> None:
         one, other = self.root(a.run["run_id"]), self.root(b.run["run_id"])
         both = self.held.pop(one, _format_ranks(a)) | self.held.pop(other, _format_ranks(b))
         self.sources[one] += self.sources.pop(other)
@@ -666,16 +564,16 @@ class _Sets:
         return list(out.values())
 
 
-def _format_ranks(source: _Source) -> set[tuple[str, str]]:
+def _format_ranks(source: Source) -> set[tuple[str, str]]:
     return {(source.run["log_format"], rank) for rank in source.ranks}
 
 
 def _candidates(
-    sources: Sequence[_Source],
+    sources: Sequence[Source],
     rows: pl.DataFrame,
     joined: _Sets,
     whose: Collection[str] | None = None,
-) -> Iterator[tuple[_Source, _Source]]:
+) -> Iterator[tuple[Source, Source]]:
     """Yield pairs of sources worth comparing step by step.
 
     A pair that is joined by the time of its turn is left out.
@@ -698,9 +596,9 @@ def _candidates(
         [_candidate_places(some, every, MAX_LAST_STEPS_AT_ONCE) for some, every in sides]
     )
     pairs = found.unique().sort("place", "b").to_numpy()
-    at_once = len(sources)
+    at_once, bulk = len(sources), PairFilter(sources)
     while len(pairs):
-        for one, other in pairs[:at_once].tolist():
+        for one, other in bulk.possible(pairs[:at_once]).tolist():
             if not joined.same(*_ids(sources[one], sources[other])):
                 yield sources[one], sources[other]
         roots = joined.root_places()
@@ -771,7 +669,7 @@ def _contradicts() -> pl.Expr:
     return differ | moment.fill_null(value=False)
 
 
-def _verdict(a: _Source, b: _Source) -> str:
+def _verdict(a: Source, b: Source) -> str:
     """Return same, maybe (only times are missing), doubt (never joined) or other."""
     if _of_other_ranks(a, b):
         return _ranks_of_one(a, b)
@@ -782,7 +680,7 @@ def _verdict(a: _Source, b: _Source) -> str:
     return "doubt" if found == "other" and _may_be_nodes(a, b) else found
 
 
-def _twins(a: _Source, b: _Source, first: _Series, second: _Series) -> str:
+def _twins(a: Source, b: Source, first: Series, second: Series) -> str:
     if first.rank is not None and second.rank is not None and first.rank != second.rank:
         return "other"
     first_rows, second_rows = _common_rows(first, second)
@@ -823,7 +721,7 @@ def _twins(a: _Source, b: _Source, first: _Series, second: _Series) -> str:
     return "maybe" if silent and not told_twice and losses >= MIN_LOSS_BITS_ALONE else "other"
 
 
-def _common_rows(first: _Series, second: _Series) -> tuple[IntArray, IntArray]:
+def _common_rows(first: Series, second: Series) -> tuple[IntArray, IntArray]:
     """Return the rows of each series whose steps the other one has too, by step."""
     _, first_rows, second_rows = np.intersect1d(
         first.steps, second.steps, assume_unique=True, return_indices=True
@@ -831,7 +729,7 @@ def _common_rows(first: _Series, second: _Series) -> tuple[IntArray, IntArray]:
     return first_rows, second_rows
 
 
-def _are_streams(a: _Source, b: _Source) -> bool:
+def _are_streams(a: Source, b: Source) -> bool:
     """Return whether one source has losses without step times, the other only a clock."""
     losses, clock = _losses_first(a, b)
     told_alike = a.run["log_format"] == b.run["log_format"]
@@ -839,11 +737,11 @@ def _are_streams(a: _Source, b: _Source) -> bool:
     return told_alike and of_each and not (clock.has_losses or a.timed or b.timed)
 
 
-def _losses_first(a: _Source, b: _Source) -> SourcePair:
+def _losses_first(a: Source, b: Source) -> SourcePair:
     return (a, b) if a.has_losses else (b, a)
 
 
-def _streams_of_one(losses: _Source, clock: _Source) -> str:
+def _streams_of_one(losses: Source, clock: Source) -> str:
     """Return whether two streams are of the same job: maybe, doubt or other.
 
     Criteria: as many steps as planned in as many seconds, and file names that differ only in the
@@ -862,7 +760,7 @@ def _streams_of_one(losses: _Source, clock: _Source) -> str:
     return "maybe" if alike and off else "doubt"
 
 
-def _may_be_nodes(a: _Source, b: _Source) -> bool:
+def _may_be_nodes(a: Source, b: Source) -> bool:
     """Return whether two sources without stamps may be two nodes of one job.
 
     Such nodes print the same losses, and end within MAX_CLOCK_RUNTIME_GAP_S of each other.
@@ -885,7 +783,7 @@ def _may_be_nodes(a: _Source, b: _Source) -> bool:
     return not _against(*bits) and sum(bits) >= MIN_LOSS_BITS_ALONE and _end_alike(a, b)
 
 
-def _end_alike(a: _Source, b: _Source) -> bool:
+def _end_alike(a: Source, b: Source) -> bool:
     """Return whether two sources print about the same run time, or else last seconds."""
     runtimes = [abs(x - y) for x, _ in a.runtimes for y, _ in b.runtimes]
     clocks = [abs(x - y) for x in a.clock or () for y in b.clock or ()]
@@ -904,7 +802,7 @@ def _against(*evidence: float | None) -> bool:
 
 
 def _agreement(
-    first: _Series, second: _Series, name: str, first_rows: IntArray, second_rows: IntArray
+    first: Series, second: Series, name: str, first_rows: IntArray, second_rows: IntArray
 ) -> float | None:
     """Return bits of evidence from one column: None if missing, -1 if values differ.
 
@@ -930,7 +828,7 @@ def _bits(values: FloatArray, allowed: float) -> float:
     return -len(values) * math.log2(max(math.erf(allowed / (2 * spread)), 1e-12))
 
 
-def _runtime(a: _Source, b: _Source) -> float | None:
+def _runtime(a: Source, b: Source) -> float | None:
     """Return bits of evidence from the whole runtimes printed at the end.
 
     None if a source prints none, -1 if the printed digits differ.
@@ -946,11 +844,7 @@ def _same_seconds(seconds: float, unit: float, other_seconds: float, other_unit:
     )
 
 
-MIN_AGREEING_SHARE: Final = 0.9
-"""Smallest share of agreeing stamps: some may be written late after a stall."""
-
-
-def _moment(a: _Source, b: _Source, left: FloatArray, right: FloatArray) -> float | None:
+def _moment(a: Source, b: Source, left: FloatArray, right: FloatArray) -> float | None:
     """Return bits of evidence from stamps: None if missing, -1 for different moments.
 
     Stamps of the same zone are compared as printed; of two zones, by their advance.
@@ -997,7 +891,7 @@ def _in_step(left: FloatArray, right: FloatArray) -> float:
     both = np.isfinite(left) & np.isfinite(right)
     if both.sum() < MIN_COMMON_STEPS:
         return 0.0
-    mine, theirs = (_against_neighbours(np.diff(stamps[both])) for stamps in (left, right))
+    mine, theirs = (delays(np.diff(stamps[both])) for stamps in (left, right))
     usual = np.abs(mine) <= MAX_USUAL_DELAY_SPREADS * robust_spread(mine)
     scatter = (theirs - mine)[usual]
     allowed = _stamps_scatter(left[both], right[both], scatter)
@@ -1007,16 +901,11 @@ def _in_step(left: FloatArray, right: FloatArray) -> float:
     return _bits(mine[usual][agree], allowed) if agree.mean() > MIN_AGREEING_SHARE else 0.0
 
 
-def _against_neighbours(advance: FloatArray) -> FloatArray:
-    around = pl.Series(advance).rolling_median(DELAY_MEDIAN_STEPS, min_samples=1, center=True)
-    return np.asarray(advance - around.to_numpy())
-
-
-def _of_other_ranks(a: _Source, b: _Source) -> bool:
+def _of_other_ranks(a: Source, b: Source) -> bool:
     return bool(a.ranks and b.ranks) and a.ranks.isdisjoint(b.ranks)
 
 
-def _ranks_of_one(a: _Source, b: _Source) -> str:
+def _ranks_of_one(a: Source, b: Source) -> str:
     """Return whether sources of different ranks are of the same launch.
 
     Returns same, maybe or other.
@@ -1042,7 +931,7 @@ def _ranks_of_one(a: _Source, b: _Source) -> str:
 
 
 def _unlike_paces(
-    first: _Series, second: _Series, first_rows: IntArray, second_rows: IntArray
+    first: Series, second: Series, first_rows: IntArray, second_rows: IntArray
 ) -> bool:
     """Return whether two ranks' step times differ too much for ranks that wait."""
     left, right = (
@@ -1060,6 +949,6 @@ time out of its figures.
 """
 
 
-def _sibling_pattern(source: _Source) -> str:
+def _sibling_pattern(source: Source) -> str:
     """Return the path of a rank's file with * for its rank, equal for sibling files."""
     return source.path.replace(f"rank{source.series[0].rank}/", "rank*/")

@@ -9,6 +9,7 @@ from typing import Final
 
 import polars as pl
 
+from fairmfu.ingest.core.progress import note_progress
 from fairmfu.metrics.compare import comparability
 from fairmfu.metrics.compare.comparison_row import ComparisonRow
 from fairmfu.metrics.compare.cost import Price, Prices
@@ -265,6 +266,7 @@ def compare(  # noqa: PLR0913 - each narrows the question or orders the answer
     """
 
     def side_by_side(analysis: Analysis | ComparedRuns, chosen: pl.DataFrame) -> Comparison:
+        note_progress("Comparing runs")
         sides = _named_sides(analysis.metrics, names)
         marked = mark_sides(chosen, sides) if sides else chosen
         ranked = comparability.rank_runs(marked, analysis.windows, price)

@@ -25,6 +25,7 @@ from typing import Any, Final, cast
 import polars as pl
 
 from fairmfu.ingest.core.errors import FairmfuError, explain_write_error
+from fairmfu.ingest.core.progress import note_progress
 from fairmfu.ingest.core.schema import BOOL, INT, TEXT, TEXT_LIST, TIMESTAMP
 from fairmfu.ingest.detect.format_lookup import load_format_catalog
 from fairmfu.ingest.extract.engine_api import ReadEngine
@@ -238,6 +239,7 @@ def _night(order: NightlyOrder, diary: _Diary) -> tuple[Night, int]:
     computed = 0 if found.rescored is None else found.rescored.rows.height
     diary.write(f"{computed:,} runs computed")
     tonight = _Tonight.of(order, found, outcomes)
+    note_progress("Looking for changes")
     night, told = _night_and_news(order, found, tonight, before, diary)
     filed = found.metrics.filter(pl.col("run_id").is_in(filed_runs(night)))
     if order.redaction is not None:
@@ -246,6 +248,7 @@ def _night(order: NightlyOrder, diary: _Diary) -> tuple[Night, int]:
     runs_page = _full_report(order, tonight, night)
     if order.redaction is not None:
         night, filed = _redacted(night, order.redaction), order.redaction.redact(filed)
+    note_progress("Writing the report of the night")
     _write(order, night, runs_page)
     if order.issue_dir is not None:
         _write_issues(order.issue_dir, issue_files(night, filed), diary)

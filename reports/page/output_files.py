@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from fairmfu.ingest.core.errors import explain_write_error
+from fairmfu.ingest.core.progress import note_progress
 
 from . import html_report, markdown_report, messages
 from .report_data import ReportContent, report_json
@@ -32,6 +33,7 @@ def save_report(content: ReportContent, out: str | Path, kind: str | None = None
     """
     out = Path(out)
     kind = report_format(out, kind)
+    note_progress("Writing the report")
     if kind == "md":
         return _save_markdown(content, out)
     write_file(out, content.render(html_report.render_page if kind == "html" else _json).encode())

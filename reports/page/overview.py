@@ -20,6 +20,7 @@ from fairmfu.metrics.pipeline.missing_facts import (
     needs_of,
     unlocks,
 )
+from fairmfu.metrics.pipeline.reported_runs import ReportedRuns
 
 from ..text.commands import with_store
 from ..text.diagnosis import slow_down
@@ -49,7 +50,7 @@ class Needs:
     @classmethod
     def of(
         cls,
-        analysis: Analysis,
+        analysis: Analysis | ReportedRuns,
         run_ids: Sequence[str],
         tables: Tables,
         store: str | None,

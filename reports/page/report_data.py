@@ -15,6 +15,7 @@ from typing import Any, Final, TypeVar
 import polars as pl
 import polars.selectors as cs
 
+from fairmfu.ingest.core.progress import note_progress
 from fairmfu.ingest.core.schema import FACT_NAMES, FLOAT
 from fairmfu.metrics.audit.audit import Audit
 from fairmfu.metrics.audit.bridge import Bridge
@@ -36,6 +37,7 @@ from fairmfu.metrics.formula.accelerators import Accelerator
 from fairmfu.metrics.formula.flops import FORMULA_VERSION
 from fairmfu.metrics.pipeline.analysis import Analysis, analyse
 from fairmfu.metrics.pipeline.missing_facts import AskedFacts
+from fairmfu.metrics.pipeline.reported_runs import ReportedRuns
 from fairmfu.metrics.utilization.utilization import operator_table
 
 from ..charts import charts
@@ -117,9 +119,9 @@ class ReportContent:
     rows: Sequence[ComparisonRow]
     figures: Mapping[str, Figure]
     redaction: Redaction | None = None
-    analysis: Analysis | None = None
+    analysis: Analysis | ReportedRuns | None = None
     metrics: pl.DataFrame | None = None
-    say: Callable[[Analysis, pl.DataFrame], ReportContent] | None = None
+    say: Callable[[Analysis | ReportedRuns, pl.DataFrame], ReportContent] | None = None
     failed: list[Json] = field(default_factory=list)
 
     def render(self, draw: Callable[[ReportContent], Result]) -> Result:
@@ -128,7 +130,7 @@ class ReportContent:
         if analysis is None or metrics is None or say is None:
             return draw(self)
 
-        def draw_of(subset: Analysis, rows: pl.DataFrame) -> Result:
+        def draw_of(subset: Analysis | ReportedRuns, rows: pl.DataFrame) -> Result:
             if subset is not analysis:
                 self.failed.extend(rows.filter(pl.col("error").is_not_null()).to_dicts())
             return draw(self if rows is metrics else say(subset, rows))
@@ -149,7 +151,7 @@ def report(  # noqa: PLR0913 - each is an option of the command
     redact: bool = False,
     store: str | None = None,
     check: Callable[[pl.DataFrame], None] = lambda _: None,
-    analysis: Analysis | None = None,
+    analysis: Analysis | ReportedRuns | None = None,
     asked: Mapping[str, AskedFacts] = NOTHING_KEPT,
     matrix: tuple[str, str] | None = None,
 ) -> ReportContent:
@@ -174,7 +176,7 @@ def report(  # noqa: PLR0913 - each is an option of the command
     chosen = choose(analysis.metrics, *names)
     check(chosen)
     if names:
-        tables, analysis = _sources_of(chosen, tables), replace(analysis, metrics=chosen)
+        tables, analysis = _sources_of(chosen, tables), analysis.with_metrics(chosen)
     hides = Redaction() if redact else None
     version = metadata.version("fairmfu")
     return build_content(
@@ -202,7 +204,7 @@ def _sources_of(
 
 
 def build_content(  # noqa: PLR0913, PLR0917 - a store, and how it is to be told
-    analysis: Analysis,
+    analysis: Analysis | ReportedRuns,
     metrics: pl.DataFrame,
     tables: Mapping[str, pl.DataFrame],
     title: str,
@@ -221,7 +223,7 @@ def build_content(  # noqa: PLR0913, PLR0917 - a store, and how it is to be told
         `report`
     """
 
-    def say(analysis: Analysis, metrics: pl.DataFrame) -> ReportContent:
+    def say(analysis: Analysis | ReportedRuns, metrics: pl.DataFrame) -> ReportContent:
         parts = _Parts(analysis, metrics, tables, store, asked)
         content = _content(
             parts, metrics, title, price, version, redaction=redaction, matrix=matrix
@@ -326,8 +328,12 @@ def _all_runs(
     varies: dict[str, Sequence[str]] = {}
     for group in ranked:
         varies |= dict.fromkeys((row["run_id"] for row in group), varying_columns(group))
+    runs: Json = {}
+    for count, row in enumerate(rows):
+        note_progress("Describing runs", count, len(rows), "runs")
+        runs[row["run_id"]] = _run(row, parts, varies.get(row["run_id"], ()))
     return {
-        "runs": {row["run_id"]: _run(row, parts, varies.get(row["run_id"], ())) for row in rows},
+        "runs": runs,
         "sources": parts.source_rows(),
         "unread": parts.unread_rows(),
         "formulas": [
@@ -485,7 +491,7 @@ class _Parts:
 
     def __init__(
         self,
-        analysis: Analysis,
+        analysis: Analysis | ReportedRuns,
         metrics: pl.DataFrame,
         tables: Mapping[str, pl.DataFrame],
         store: str | None,

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import polars as pl
 
 from fairmfu.ingest.core.errors import StoreError
+from fairmfu.ingest.core.progress import note_progress
 from fairmfu.ingest.core.schema import TEXT
 from fairmfu.ingest.store.query_limits import QueryLimits
 from fairmfu.ingest.store.store import Store
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from fairmfu.metrics.pipeline.compared_runs import ComparedRuns
     from fairmfu.metrics.pipeline.incremental import RescoredRuns
     from fairmfu.metrics.pipeline.partitions import WorkMapper
+    from fairmfu.metrics.pipeline.reported_runs import ReportedRuns
 
 METRICS_TABLE: Final = "metrics"
 """Name of the metrics table in the store."""
@@ -188,6 +190,7 @@ def stored_comparison(
     not be built, so that the comparison names that run.
     """
     from fairmfu.metrics.pipeline.compared_runs import compared_runs  # noqa: PLC0415 - imports much
+    from fairmfu.metrics.pipeline.incremental import linked_runs  # noqa: PLC0415 - imports much
 
     state = current_state(store, overlay)
     metrics = state.metrics
@@ -195,9 +198,45 @@ def stored_comparison(
     bridges = state.kept.join(chosen.select("run_id"), on="run_id").select("run_id", "bridges")
     if bridges["bridges"].null_count():
         return stored_analysis(store, choose_runs, overlay).analysis
-    members = [*chosen["run_id"], *chosen["members"].explode().drop_nulls()]
-    tables = store.tables(None if chosen.height == metrics.height else members)
+    linked = linked_runs(state.kept, chosen["run_id"].to_list())
+    tables = store.tables(None if chosen.height == metrics.height else sorted(linked))
     return compared_runs(metrics, tables, bridges)
+
+
+class StoredRuns(NamedTuple):
+    """Runs of a store to report, and the metrics that the store keeps."""
+
+    runs: Analysis | ReportedRuns
+    state: MetricsState
+
+
+def stored_runs(
+    store: Store,
+    choose_runs: Callable[[pl.DataFrame], pl.DataFrame] | None = None,
+    overlay: Sequence[Accelerator] = (),
+) -> StoredRuns:
+    """Return the inputs of a report on chosen runs, from kept results.
+
+    Equals `stored_analysis` for a report, a chart or an export. Analyses the runs where that is
+    needed anyway: most are new, or a run failed. choose_runs: as there; None for all runs.
+    """
+    from fairmfu.metrics.pipeline.incremental import linked_runs  # noqa: PLC0415 - imports much
+    from fairmfu.metrics.pipeline.reported_runs import reported_runs  # noqa: PLC0415 - imports much
+
+    outdated = _outdated(store, overlay)
+    height = len(store.runs_changed_since(-1))
+    if choose_runs is None and len(outdated.stale | outdated.unlike) > MAX_CHOSEN_SHARE * height:
+        return StoredRuns(*stored_analysis(store, choose_runs, overlay))
+    state = current_state(store, overlay)
+    metrics = state.metrics
+    chosen = metrics if choose_runs is None else choose_runs(metrics)
+    kept = state.kept.join(chosen.select("run_id"), on="run_id")
+    linked = linked_runs(state.kept, chosen["run_id"].to_list())
+    failed = metrics.filter(pl.col("run_id").is_in(list(linked)), pl.col("error").is_not_null())
+    if failed.height or kept["bridges"].null_count() or kept["audit"].null_count():
+        return StoredRuns(*stored_analysis(store, choose_runs, overlay))
+    tables = store.tables(None if chosen.height == metrics.height else sorted(linked))
+    return StoredRuns(reported_runs(metrics, tables, kept, overlay), state)
 
 
 def _all_at_once(store: Store, outdated: _Outdated, overlay: Sequence[Accelerator]) -> MetricsState:
@@ -285,7 +324,9 @@ def query(
 
     >>> query(Store("perf"), "select name, tgs, mfu from metrics order by tgs desc")
     """
-    return store.query(sql, {METRICS_TABLE: current_metrics(store, overlay)}, limits)
+    metrics = current_metrics(store, overlay)
+    note_progress("Running the query")
+    return store.query(sql, {METRICS_TABLE: metrics}, limits)
 
 
 def rescore_all(

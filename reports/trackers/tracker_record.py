@@ -20,6 +20,7 @@ from typing import Final
 
 import polars as pl
 
+from fairmfu.ingest.core.progress import note_progress
 from fairmfu.ingest.core.schema import FACT_NAMES, FLOAT, INT, STEP_COLUMNS
 from fairmfu.metrics.core.run_arrays import MICROSECONDS_PER_SECOND
 from fairmfu.metrics.core.run_table import (
@@ -30,6 +31,7 @@ from fairmfu.metrics.core.run_table import (
     value_of,
 )
 from fairmfu.metrics.pipeline.analysis import Analysis
+from fairmfu.metrics.pipeline.reported_runs import ReportedRuns
 from fairmfu.metrics.throughput.resolved_facts import SETUP_FACTS
 
 from ..charts.run_series import WINDOW_COUNTED, rate_windows
@@ -111,12 +113,16 @@ class TrackerRecord:
 
 
 def tracker_records(
-    analysis: Analysis, metrics: pl.DataFrame, steps: pl.DataFrame, runs: pl.DataFrame
+    analysis: Analysis | ReportedRuns,
+    metrics: pl.DataFrame,
+    steps: pl.DataFrame,
+    runs: pl.DataFrame,
 ) -> list[TrackerRecord]:
     """Return a record per run, in the order of `metrics`.
 
     metrics: rows of METRICS; steps, runs: as in ingest.core.schema, of all sources
     """
+    note_progress("Writing runs")
     zones = dict(runs.select("run_id", "utc").iter_rows())
     windows, lines = _by_run(analysis.windows), _by_run(steps)
     rates = _by_run(rate_windows(analysis.windows, metrics))
@@ -137,7 +143,7 @@ def _by_run(frame: pl.DataFrame) -> Callable[[str], pl.DataFrame]:
 
 
 def _record(
-    analysis: Analysis,
+    analysis: Analysis | ReportedRuns,
     row: MetricsRow,
     series: pl.DataFrame,
     about: Mapping[str, str],

@@ -42,6 +42,7 @@ from fairmfu.ingest.pipeline import ingest_run
 from fairmfu.ingest.store import compaction, transactions
 from fairmfu.ingest.store.doctor import examine_store
 from fairmfu.ingest.store.store import Store
+from fairmfu.metrics.pipeline.metrics_cache import KEPT_SCHEMA
 from fairmfu.reports.nightly import night_html, night_outputs, nightly
 from fairmfu.reports.nightly.findings import EXIT_FAILED_JOB
 from tests.support.folders import ROOT
@@ -55,8 +56,8 @@ PAGE: Final = "<!doctype html><html></html>"
 Content = dict[str, pl.DataFrame]
 READERS: Final = ("ingest", "nightly")
 """Commands that read logs; others change nothing that a log has said."""
-KEEPERS: Final = ("runs", "report")
-"""Commands that keep the metrics that they computed."""
+KEEPERS: Final = ("runs", "report", "compare", "missing")
+"""Commands that keep the results that they computed."""
 RAN: Final = (0, 7, 12)
 """Places of the series that run each night: one per framework that prints few lines."""
 
@@ -154,6 +155,21 @@ def some_batches(place: Place) -> None:
     place.store.give_facts({run: facts_from_flags(["lora_rank=8"])})
 
 
+def kept_and_changed(place: Place) -> None:
+    """Results of all runs are kept, and those of one are stale: it has a fact more."""
+    some_batches(place)
+    assert place.run() == 0
+    run = place.store.table("runs")["run_id"][1]
+    place.store.give_facts({run: facts_from_flags(["gpus=64"])})
+
+
+def batches_without_a_model(place: Place) -> None:
+    """Two runs of a model that nobody knows, so that facts are missing."""
+    some_batches(place)
+    runs = place.store.table("runs")["run_id"][1:]
+    place.store.give_facts({run: facts_from_flags(["model=unheard-of"]) for run in runs})
+
+
 BEFORE: Final = (
     (two_nights, "nightly"),
     (a_full_tier, "ingest"),
@@ -162,6 +178,8 @@ BEFORE: Final = (
     (some_batches, "compact"),
     (some_batches, "rebuild"),
     (some_batches, "report"),
+    (kept_and_changed, "compare"),
+    (batches_without_a_model, "missing"),
 )
 AS_PROCESSES: Final = BEFORE if ALL_MOMENTS else BEFORE[:1] + BEFORE[4:5]
 """Those that are killed at random moments as well: by `make kills` all."""
@@ -244,6 +262,8 @@ def undisturbed(place: Place, before: Content) -> Undisturbed:
         assert after["steps"].height >= before["steps"].height + 41
     else:
         assert after["metrics"].height == (place.command in KEEPERS) * before["runs"].height
+        if place.command == "missing":
+            assert after["metrics"]["needs"].drop_nulls().len() == 2
         for tables in (before, after):
             assert_same({**tables, "metrics": before["metrics"]}, before, place.command)
     return Undisturbed(after, never.calls)
@@ -362,7 +382,10 @@ def killed_at(place: Place, at: int) -> Killer:
 
 
 WRITES: Final = {
-    **{name: {"behind write_parquet", "behind rename"} for name in (*READERS, "runs", "compact")},
+    **{
+        name: {"behind write_parquet", "behind rename"}
+        for name in (*READERS, "runs", "compact", "compare", "missing")
+    },
     "rebuild": {"behind rename", "before fsync"},
     "report": {"behind replace", "within write_bytes"},
 }
@@ -409,7 +432,10 @@ def assert_old_or_new(
     whole = new if left["steps"].equals(new["steps"]) else old
     for table in whole.keys() - {"metrics"}:
         assert_same({table: left[table]}, {table: whole[table]}, when)
-    assert any(left["metrics"].equals(one["metrics"]) for one in (old, new)), when
+    states = [old["metrics"], new["metrics"]]
+    if place.command == "missing":  # keeps metrics first, then the missing facts
+        states.append(new["metrics"].with_columns(needs=pl.lit(None, KEPT_SCHEMA["needs"])))
+    assert any(left["metrics"].equals(state) for state in states), when
     assert not harm(place), when
     if alone:
         assert_orphans_are_explained(place, when)

@@ -35,7 +35,7 @@ MAX_MODULES = 20
 SHARED_BY_INGEST = {
     "ingest.core.toml_reader",
     *("ingest.core.schema", "ingest.core.errors", "ingest.core.faults"),
-    *("ingest.core.data_files", "ingest.core.operator_list"),
+    *("ingest.core.progress", "ingest.core.data_files", "ingest.core.operator_list"),
 }
 """What metrics and reports know of ingest: the tables, errors that a user can mend, and others."""
 

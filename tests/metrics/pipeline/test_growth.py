@@ -25,10 +25,11 @@ from fairmfu.metrics.pipeline.measured_runs import MeasuredRuns
 from fairmfu.metrics.pipeline.metrics_cache import KEPT_SCHEMA
 from fairmfu.metrics.pipeline.partitions import rescore_by_partition
 from fairmfu.metrics.runs import same_run
-from sample_logs.make_synthetic import ImaginaryRun, torchtitan
+from sample_logs.make_synthetic import ImaginaryRun, deepspeed, torchtitan
+from tests.support.effort import THOROUGH
 
 Tables = Mapping[str, pl.DataFrame]
-SIZES = (25, 50, 100)
+SIZES = (250, 500, 1_000) if THOROUGH else (25, 50, 100)
 """Launches or files; of events a hundred times as many."""
 ALLOWED = 1.15
 BATCHES = 0.1
@@ -105,6 +106,20 @@ def strangers(count: int, folder: Path) -> None:
         (folder / f"run{number:04}.log").write_text(f"{text}\n")
 
 
+def repeats(count: int, folder: Path) -> None:
+    """Logs of launches that began in the same second, with equal losses and times of their own."""
+    for number in range(count):
+        text = "\n".join(torchtitan(imaginary(number)))
+        (folder / f"run{number:04}.log").write_text(f"{text}\n")
+
+
+def without_losses(count: int, folder: Path) -> None:
+    """Logs of the same second that print no loss."""
+    for number in range(count):
+        text = "\n".join(deepspeed(imaginary(number)))
+        (folder / f"run{number:04}.log").write_text(f"{text}\n")
+
+
 def saves(count: int, folder: Path) -> None:
     """One log with a hundred checkpoints for each of `count`."""
     *lines, last = torchtitan(imaginary())
@@ -113,7 +128,7 @@ def saves(count: int, folder: Path) -> None:
     (folder / "saves.log").write_text("\n".join([*lines, *[saved] * (100 * count), last]) + "\n")
 
 
-SHAPES = (restarts, ranks, strangers, saves)
+SHAPES = (restarts, ranks, strangers, repeats, without_losses, saves)
 
 
 @pytest.fixture(scope="module", params=SHAPES, ids=lambda shape: shape.__name__)

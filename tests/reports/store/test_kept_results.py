@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import fields
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -18,13 +20,25 @@ from fairmfu.metrics.audit.bridge import Bridge
 from fairmfu.metrics.core.run_selection import choose
 from fairmfu.metrics.core.run_table import MetricsRow
 from fairmfu.metrics.formula.accelerators import Accelerator
-from fairmfu.metrics.pipeline import analysis, measured_runs, missing_facts, partitions
+from fairmfu.metrics.formula.flops import FORMULA_VERSION
+from fairmfu.metrics.pipeline import (
+    analysis,
+    measured_runs,
+    metrics_cache,
+    missing_facts,
+    partitions,
+    run_scoring,
+)
 from fairmfu.metrics.pipeline.analysis import Analysis, analyse
 from fairmfu.metrics.pipeline.compared_runs import ComparedRuns
 from fairmfu.metrics.pipeline.missing_facts import find_needs
+from fairmfu.metrics.pipeline.reported_runs import ReportedRuns
+from fairmfu.metrics.utilization.formula_inputs import UtilizationResult
 from fairmfu.reports.comparison.comparison import Comparison, compare
+from fairmfu.reports.page.report_data import report, report_json
 from fairmfu.reports.store import metrics_store
 from fairmfu.reports.store.kept_needs import current_needs
+from fairmfu.reports.trackers.tracker_record import TrackerRecord, tracker_records
 from tests.support.effort import THOROUGH
 from tests.support.folders import ROOT
 
@@ -46,14 +60,15 @@ PEAKS = (
     (),
     (Accelerator(name="X1", unit="GPU", peaks={"bf16": 1e15}, source="a", confidence="high"),),
 )
-HISTORIES = 200 if THOROUGH else 2
-STEPS = 5
+HISTORIES = 200 if THOROUGH else 3
+STEPS = 5 if THOROUGH else 4
 
 
 class History:
     """A store, and what happens to it at random."""
 
-    def __init__(self, folder: Path, seed: int) -> None:
+    def __init__(self, folder: Path, seed: int, patch: pytest.MonkeyPatch) -> None:
+        self.patch, self.formula = patch, FORMULA_VERSION
         self.random = np.random.default_rng(seed)
         self.logs, self.store = folder / "logs", Store(folder / "store")
         self.overlay = PEAKS[0]
@@ -84,11 +99,32 @@ class History:
     def change_peaks(self) -> None:
         self.overlay = PEAKS[self.random.integers(len(PEAKS))]
 
+    def change_formula(self) -> None:
+        """Have every MFU counted by other FLOPs, under another name of the formula."""
+        self.formula = f"{self.formula}'"
+        factor = float(self.random.uniform(0.5, 2))
+        count = run_scoring.score_utilization
+
+        def counted(*given: Any) -> UtilizationResult:
+            result = count(*given)
+            if result.values.get("mfu") is not None:
+                result.values["mfu"] *= factor
+            return result
+
+        self.patch.setattr(run_scoring, "score_utilization", counted)
+        for module in (analysis, metrics_cache, run_scoring):
+            self.patch.setattr(module, "FORMULA_VERSION", self.formula)
+
+    def rescore(self) -> None:
+        """Keep today's metrics, as `fairmfu rescore` does."""
+        metrics_store.rescore_all(self.store, self.overlay)
+
     def some_run(self) -> str:
         return str(self.random.choice(self.store.table("runs")["run_id"].to_list()))
 
     def happens(self) -> None:
-        acts = (self.read, self.read, self.give, self.give, self.remove, self.change_peaks)
+        changes = (self.change_peaks, self.change_formula, self.rescore)
+        acts = (self.read, self.read, self.give, self.give, self.remove, *changes)
         acts[self.random.integers(len(acts))]()
 
     def holds(self) -> None:
@@ -106,10 +142,37 @@ class History:
             )
             assert isinstance(told, ComparedRuns)
             assert_alike(compare(told, *names), compare(whole, *names))
+            choice = partial(choose_of, names)
+            kept = metrics_store.stored_runs(self.store, choice, self.overlay).runs
+            assert isinstance(kept, ReportedRuns)
+            self.tells_alike(kept, whole, names)
+
+    def tells_alike(self, kept: ReportedRuns, whole: Analysis, names: Sequence[str]) -> None:
+        """A report and an export of kept results are those of an analysis."""
+        tables = self.store.tables()
+        told, anew = (
+            report(tables, *names, overlay=self.overlay, analysis=one) for one in (kept, whole)
+        )
+        assert report_json(told) == report_json(anew)
+        chosen = choose(whole.metrics, *names)
+        records = [
+            tracker_records(one, chosen, tables["steps"], tables["runs"]) for one in (kept, whole)
+        ]
+        assert_same_records(*records)
 
 
 def choose_of(names: Sequence[str], metrics: pl.DataFrame) -> pl.DataFrame:
     return choose(metrics, *names)
+
+
+def assert_same_records(kept: Iterable[TrackerRecord], anew: Iterable[TrackerRecord]) -> None:
+    for one, other in zip(kept, anew, strict=True):
+        for found in fields(one):
+            mine, its = getattr(one, found.name), getattr(other, found.name)
+            if isinstance(mine, pl.DataFrame):
+                assert_frame_equal(mine, its, check_exact=True)
+            else:
+                assert mine == its
 
 
 def assert_alike(kept: Comparison, anew: Comparison) -> None:
@@ -124,7 +187,7 @@ def test_kept_results_are_those_of_all_together(
     seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(partitions, "MAX_PARTITION_RUNS", (1, 2, 4)[seed % 3])
-    history = History(tmp_path, seed)
+    history = History(tmp_path, seed, monkeypatch)
     for _ in range(STEPS):
         history.happens()
         history.holds()
