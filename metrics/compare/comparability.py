@@ -118,7 +118,7 @@ COLUMN_LABELS: Final = {
     "context_parallel": "context parallel",
     "expert_parallel": "expert parallel",
     "zero_stage": "ZeRO stage",
-    "time_basis": "source of the times",
+    "time_basis": "step times from",
 }
 
 FACT_LABELS: Final = {
@@ -229,7 +229,7 @@ def _pair(first: ComparisonRow, second: ComparisonRow) -> PairVerdict:
     if first["synthetic"] != second["synthetic"]:
         why.append("one of the two is synthetic")
     if "work" in different:
-        why.append(f"different models ({first['model']} / {second['model']})")
+        why.append(f"different models ({first['model']} vs {second['model']})")
     verdict: Verdict = "same model" if different else "like for like"
     return PairVerdict(
         verdict="not comparable" if why else verdict,
@@ -470,6 +470,14 @@ def _unlike_losses(group: Sequence[ComparisonRow], windows: pl.DataFrame | None)
     return None if losses["same_loss"].all() else "their losses differ at equal steps"
 
 
+TOKEN_GROUPS: Final = {
+    "packed": "tokens without padding",
+    "slots": "tokens including padding",
+    "given": "tokens by a mean",
+}
+"""Values of `token_group` in a heading."""
+
+
 def _label(row: ComparisonRow) -> str:
     if row["ranked_unit"] == SAMPLE_UNIT:
         return _label_of_samples(row)
@@ -478,7 +486,7 @@ def _label(row: ComparisonRow) -> str:
     masked = "" if pattern == "causal" else f", {pattern.removeprefix('causal, ')}"
     return (
         f"{row['model']}, {row['seq_len']:,} tokens{masked}, {row['precision']}{trained}, "
-        f"{row['device']}, {row['token_group']} tokens"
+        f"{row['device']}, {TOKEN_GROUPS[not_null(row['token_group'])]}"
     )
 
 

@@ -125,7 +125,7 @@ LATE_START: Final = MessageKind(
 )
 COUNTED_STALLS: Final = MessageKind(
     "counted-stalls",
-    "Stalls, or work without a log line, lower TGS by {more:.1%}: {windows}",
+    "TGS is {more:.1%} lower because of stalls, or of work without a log line: {windows}",
     "doubt",
     when="Slow windows without a reason in the log count in TGS.",
     fix=ORIGINAL_LOG_FIX,

@@ -194,7 +194,7 @@ def _step(effect: Effect, study: Study) -> str:
     change, ratio = not_null(effect.step_change), not_null(effect.step_ratio)
     beside = [c for c in effect.changes if c.name != change.name]
     few = beside and len(study.by) <= MAX_NAMED_FACTS
-    at = f" (at {', '.join(map(_after, beside))})" if few else ""
+    at = f", both at {join_words([*map(_after, beside)])}" if few else ""
     return _effect_words(change, ratio, at)
 
 
@@ -202,20 +202,17 @@ def _effect_words(change: Change, ratio: SpeedRatio, beside: str = "") -> str:
     """Return a change in words, with the facts beside it and its effect."""
     label = COLUMN_LABELS.get(change.name, change.name)
     before, after = value_words(change.before), value_words(change.after)
-    if change.before is None:
-        silent = f" as runs whose log does not state {label}"
-        return f"runs with {label} {after}{beside} are {_apart(ratio, silent)}"
-    if change.after is None:
-        silent = f"runs whose log does not state {label}{beside}"
-        return f"{silent} are {_apart(ratio, f' as those with {label} {before}')}"
-    return f"{label} {before} -> {after}{beside} is {_apart(ratio)}"
+    told = f"{before} -> {after}"
+    if change.before is None or change.after is None:  # not stated is no value
+        told = f"{after} against {label} {before}"
+    return f"{label} {told}{beside}: {_apart(ratio)}"
 
 
-def _apart(ratio: SpeedRatio, as_what: str = "") -> str:
+def _apart(ratio: SpeedRatio) -> str:
     """Return a ratio with its confidence."""
+    told = f"{ratio_words(ratio)} as fast"
     if ratio.no_interval_reason is not None:
-        return f"{ratio_words(ratio)} (no interval: {ratio.no_interval_reason}) as fast{as_what}"
-    told = f"{ratio_words(ratio)} as fast{as_what}"
+        return f"{told}, no interval ({ratio.no_interval_reason})"
     if not ratio.is_tied:
         return told
     least = ratio.smallest_difference
@@ -234,8 +231,8 @@ def _confounded(study: Study) -> str:
         return ""
     names = dict.fromkeys(COLUMN_LABELS.get(c.name, c.name) for e in several for c in e.changes)
     together = join_words(list(names))
-    change = f"{together} change together across the settings"
-    return f" Confounded: {change}, so no run shows the effect of each."
+    where = f"in {len(several)} of {len(study.effects)} settings"
+    return f" Confounded: {where} {together} change together, so their effects are not separate."
 
 
 def _why_no_ratio(study: Study) -> str:

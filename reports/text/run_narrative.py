@@ -94,7 +94,7 @@ BAD_OUTCOMES: Final = tuple(one for one in OUTCOMES if one not in ("completed", 
 MAX_OUTCOME_TEXT: Final = 320
 
 TOKEN_BASES: Final = {
-    "packed": "packed tokens",
+    "packed": "tokens without padding",
     "slots": "tokens including padding",
     "non_padding": "tokens without padding",
     "given": "tokens by a mean, not step by step",

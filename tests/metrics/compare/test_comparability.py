@@ -355,7 +355,7 @@ def test_a_pair_with_obstacles_says_whose() -> None:
     assert verdict.verdict == "not comparable"
     assert verdict.sentence.startswith("not comparable: r1: no TGS")
     assert "one of the two is synthetic" in verdict.obstacles
-    assert any("different models (" in text and "/ mine)" in text for text in verdict.obstacles)
+    assert any("different models (" in text and "vs mine)" in text for text in verdict.obstacles)
     assert verdict.differences == ()
 
 

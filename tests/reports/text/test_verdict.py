@@ -267,7 +267,7 @@ def test_runs_that_are_not_alike_have_no_winner(shelf: Shelf) -> None:
     shelf.put("long", "torchtitan", 2.56, seq_len=16_384)
     shelf.put("short", "torchtitan", 1.28, seed=2)
     effect, said, *_ = shelf.compare("long", "short").splitlines()
-    assert "sequence length 16,384 -> 8,192 is 1.000x" in effect
+    assert "sequence length 16,384 -> 8,192: 1.000x" in effect
     assert said.startswith(
         "long and short train the same model, but are not ranked: different sequence length "
         "(16,384 vs 8,192); FLOPs per token (5.7914e+10 vs 5.1471e+10). No winner is claimed."
@@ -285,7 +285,7 @@ def test_a_fact_that_became_unknown_leaves_the_ratio_of_the_rates(shelf: Shelf) 
     shelf.put("bad", "torchtitan", 1.28 / 0.9, seed=2)
     fairmfu("set", "bad", "document_mask=true", "--store", shelf.store)
     effect, said, *_ = shelf.compare("good", "bad").splitlines()
-    assert "attention causal -> causal, stops at document borders is 0.900x" in effect
+    assert "attention causal -> causal, stops at document borders: 0.900x" in effect
     assert "are not comparable, so no winner is claimed: bad: unknown" in said
     (ratio, low, high) = numbers(said, r"bad has ([\d.]+)x \(([\d.]+) to ([\d.]+)\) the rate\.")
     assert low < ratio < high
