@@ -189,8 +189,8 @@ def test_a_window_that_counts_says_what_it_costs() -> None:
     told = counted(windows([99, *[10] * 4, 30, *[10] * 5], stalled=(5,)))
     assert told == (
         "TGS is 16.7% lower because of stalls, or of work without a log line: 1 of 10 windows "
-        "(3x as slow as the rest, 25.0% of the measured time). Fix: if you filtered the log, ingest "
-        "the original"
+        "(3x as slow as the rest, 25.0% of the measured time). Fix: if you filtered the log, "
+        "ingest the original"
     )
     told = counted(windows([99, *[10] * 4, 30, 30, *[10] * 4], stalled=(5, 6)))
     assert told is not None
