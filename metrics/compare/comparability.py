@@ -118,7 +118,7 @@ COLUMN_LABELS: Final = {
     "context_parallel": "context parallel",
     "expert_parallel": "expert parallel",
     "zero_stage": "ZeRO stage",
-    "time_basis": "step times from",
+    "time_basis": "source of the step times",
 }
 
 FACT_LABELS: Final = {

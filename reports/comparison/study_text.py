@@ -231,8 +231,10 @@ def _confounded(study: Study) -> str:
         return ""
     names = dict.fromkeys(COLUMN_LABELS.get(c.name, c.name) for e in several for c in e.changes)
     together = join_words(list(names))
-    where = f"in {len(several)} of {len(study.effects)} settings"
-    return f" Confounded: {where} {together} change together, so their effects are not separate."
+    differ = (
+        f"{len(several)} of {len(study.effects)} settings differ from the baseline in {together}"
+    )
+    return f" Confounded: {differ} at once, so these effects cannot be told apart."
 
 
 def _why_no_ratio(study: Study) -> str:

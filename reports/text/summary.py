@@ -370,6 +370,8 @@ def _logged(bridges: Sequence[Bridge]) -> list[str]:
         return [f"{told}."]
     large = [f for f in bridge.factors if abs(math.log(f.factor)) >= MIN_VISIBLE_CHANGE]
     head = "Largest of several reasons" if len(large) > 1 else "Reason"
+    if min(f.factor for f in large) < 1 < max(f.factor for f in large):
+        head += ", which partly cancel out"
     return [f"{told}. {head}: {largest.text} (x {format_factor(largest.factor)})."]
 
 

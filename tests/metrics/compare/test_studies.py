@@ -79,7 +79,8 @@ def test_a_ladder_names_the_effect_of_each_step() -> None:
 def test_two_facts_at_once_are_confounded_by_name() -> None:
     (study,) = studies_of(rate(5000), rate(6600) | {"compile": "true", "precision": "fp8"})
     assert len(study.confounded) == 1
-    assert "in 1 of 2 settings precision and compile change together" in study_sentence(study)
+    told = "1 of 2 settings differ from the baseline in precision and compile at once"
+    assert told in study_sentence(study)
 
 
 @settings(max_examples=60, deadline=None)

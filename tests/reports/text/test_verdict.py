@@ -300,7 +300,7 @@ def test_other_models_are_not_comparable(shelf: Shelf) -> None:
     shelf.put("small", "xtuner-v1", 1.28, seed=2)
     fairmfu("set", "small", "model=llama2-7b", "--store", shelf.store)
     said = shelf.first_line("llama", "small")
-    assert "are not comparable, so no winner is claimed: different models (llama-3-8b / " in said
+    assert "are not comparable, so no winner is claimed: different models (llama-3-8b vs " in said
     assert "the rate" not in said
 
 
