@@ -527,6 +527,7 @@ FACT_LINES: Final = (
         "DeepSpeedZeroOffloadParamConfig(device='cpu', nvme_path=None, buffer_count=5) "
         "offload_optimizer=None sub_group_size=1,000,000,000",
         printed_by=f"{CONFIG_SOURCE} DeepSpeedConfig.print",
+        begins="zero_config .................. stage=",
         composed=True,
     ),
     _key("steps_per_print", "log_interval"),
