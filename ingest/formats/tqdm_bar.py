@@ -18,7 +18,7 @@ from .spec import ONLY_BARS_PRECEDENCE, LogFormat, StepLine
 
 MIN_BARS: Final = 3
 """Steps of one bar that show a training's speed: the first may contain start-up."""
-_NAME: Final = re.compile(r"(?<![^\r])\s*(?:Train(?:ing)?|Steps?)(?: +\w+)?: *(?=\d)")
+_NAME: Final = re.compile(r"(?<![^\r])[^\S\r]{0,64}(?:Train(?:ing)?|Steps?)(?: +\w+)?: *(?=\d)")
 """Name of a training's bar; other names are of data sets, downloads or epochs."""
 _STATE: Final = r"\(bar: step (?P<step>\d+) of (?P<total>\d+) after (?P<since>\d+) s\)"
 

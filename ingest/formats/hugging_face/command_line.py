@@ -52,7 +52,7 @@ def _of_line(printed: Mapping[str, str]) -> dict[str, str]:
 
 COMMAND_LINE: Final = FactLine(
     anchor=TRAINER_OPTION,
-    regex=r"(?P<command>(?:\b[A-Z_]+=\S+ )*\b(?:torchrun|python[\d.]*|accelerate|deepspeed|swift"
+    regex=r"(?P<command>(?:\b[A-Z_]{1,64}=\S{1,256} ){0,32}\b(?:torchrun|python[\d.]*|accelerate|deepspeed|swift"
     rf"|llamafactory-cli)\s[^'\[].*{TRAINER_OPTION}[ =].*)",
     read=_of_line,
     of_any_file=True,

@@ -12,7 +12,7 @@ from ..launch_commands import options_of, world_size
 from .job_config import partial_config_facts
 
 COMMAND_START: Final = (
-    r"(?:\b[A-Z_]+=\S+ +)*(?:\btorchrun\b|\bpython[\d.]* -m torch\.distributed\.run\b"
+    r"(?:\b[A-Z_]{1,64}=\S{1,256} +){0,32}(?:\btorchrun\b|\bpython[\d.]* -m torch\.distributed\.run\b"
     r"|(?<!\w)\./run_\w*train\.sh\b)"
 )
 """Regex of the start of a command, with its variables."""
