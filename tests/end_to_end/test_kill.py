@@ -435,6 +435,8 @@ def assert_old_or_new(
     states = [old["metrics"], new["metrics"]]
     if place.command == "missing":  # keeps metrics first, then the missing facts
         states.append(new["metrics"].with_columns(needs=pl.lit(None, KEPT_SCHEMA["needs"])))
+        answered = new["metrics"].filter(pl.col("needs").is_not_null())
+        states.append(answered)  # the disk refused the metrics, and took the answers
     assert any(left["metrics"].equals(state) for state in states), when
     assert not harm(place), when
     if alone:

@@ -106,7 +106,7 @@ def test_a_comparison_names_eras_that_count_differently(tmp_path: Path) -> None:
     shown = CliRunner().invoke(main, ["compare", "--format", "json", *store])
     differs = json.loads(shown.stdout)[0]["differs"]
     (said,) = [words for words in differs if words.startswith("formulas of torchtitan")]
-    assert "torchtitan-2024-03 / torchtitan-2024-05" in said
+    assert "torchtitan-2024-03 vs torchtitan-2024-05" in said
     assert "logged figures are not comparable" in said
 
 
@@ -240,4 +240,4 @@ def test_peaks_that_changed_are_told_in_a_comparison(tmp_path: Path) -> None:
     store = ["--store", str(tmp_path / "store")]
     shown = CliRunner().invoke(main, ["compare", "--format", "json", *store])
     differs = json.loads(shown.stdout)[0]["differs"]
-    assert any("peaks of torchtitan: 2,250 / 4,500 TFLOP/s" in words for words in differs)
+    assert any("peaks of torchtitan: 2,250 vs 4,500 TFLOP/s" in words for words in differs)
