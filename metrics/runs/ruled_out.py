@@ -191,14 +191,22 @@ class _StepTable:
         off = self.stamps[b] - self.stamps[a]
         return np.asarray(off - np.rint(off / SECONDS_PER_YEAR) * SECONDS_PER_YEAR)
 
-    def delay_bits(self, a: IntArray, b: IntArray) -> FloatArray:
-        """Return an upper limit of the evidence from delays at the same steps [bits]."""
+    def _limits(self, a: IntArray, b: IntArray) -> tuple[FloatArray, BoolArray]:
+        """Return limits of the evidence from stamps [bits], and the pairs with all stamps.
+
+        The limit is 0 of pairs with too few common stamps, else infinite. No pair is chosen if the
+        table has only some of the steps.
+        """
         stamped = np.isfinite(self.stamps)
         bits = np.where((stamped[a] & stamped[b]).sum(axis=1) < MIN_COMMON_STEPS, 0.0, np.inf)
-        if not self.is_whole:
+        known: BoolArray = np.asarray(stamped.all(axis=1) & self.is_whole)
+        return bits, np.asarray(known[a] & known[b])
+
+    def delay_bits(self, a: IntArray, b: IntArray) -> FloatArray:
+        """Return an upper limit of the evidence from delays at the same steps [bits]."""
+        bits, chosen = self._limits(a, b)
+        if not chosen.any():
             return bits
-        known: BoolArray = np.asarray(stamped.all(axis=1))
-        chosen = known[a] & known[b]
         a, b = a[chosen], b[chosen]
         mine = self.usual_delays[a]
         scatter = self.delays[b] - mine
@@ -209,12 +217,7 @@ class _StepTable:
 
     def moment_bits(self, a: IntArray, b: IntArray) -> FloatArray:
         """Return an upper limit of the evidence from stamps at the same moments [bits]."""
-        stamped = np.isfinite(self.stamps)
-        bits = np.where((stamped[a] & stamped[b]).sum(axis=1) < MIN_COMMON_STEPS, 0.0, np.inf)
-        if not self.is_whole:
-            return bits
-        known: BoolArray = np.asarray(stamped.all(axis=1))
-        chosen = known[a] & known[b]
+        bits, chosen = self._limits(a, b)
         a, b = a[chosen], b[chosen]
         off = self._off(a, b)
         scatter, advance = np.diff(off), np.diff(self.stamps[a])

@@ -186,7 +186,7 @@ def test_every_fact_has_values_and_an_example() -> None:
 
 
 def test_padded_samples_ask_for_their_mean_length_once(tmp_path: Path) -> None:
-    """Who says that samples are padded is not asked again whether they are."""
+    """A run said to have padded samples is not asked for `packed` again."""
     log, place = tmp_path / "console.log", tmp_path / "store"
     log.write_text(
         "".join(
