@@ -12,10 +12,11 @@ result.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Sequence
 from functools import cache
 from itertools import chain
-from typing import Any, Final
+from typing import Any, Final, Generic, TypeVar
 
 import numpy as np
 import polars as pl
@@ -28,6 +29,8 @@ except ImportError:  # pragma: no cover - of a later Python
 parser: Final[Any] = _python_parser
 """Python's own parser of patterns; None if a later Python renames it."""
 
+Item = TypeVar("Item", bound=Hashable)
+
 PatternPart = tuple[Any, Any]
 """Part of a pattern as Python parses it: an operator and its argument."""
 PatternParts = Iterable[PatternPart]
@@ -39,6 +42,9 @@ MAX_LITERALS: Final = 64
 
 MIN_SECOND_LITERAL_CHARS: Final = 4
 """Characters of the shortest literal in a clause that is worth a second search."""
+
+PIECE_CHARS: Final = 4
+"""Characters of a literal by which it is looked up."""
 
 SURROGATE: Final = re.compile("[\ud800-\udfff]")
 """A surrogate half. A pattern may contain one, but text decoded from UTF-8 never does."""
@@ -348,3 +354,37 @@ def _any_of(literals: Clause, patterns: tuple[str, ...]) -> Callable[[str], obje
     groups = [f"{re.escape(first)}(?:{'|'.join(rest)})" for first, rest in tails.items()]
     alone = (f"(?:{pattern})" for pattern in patterns if not required_literals(pattern))
     return re.compile("|".join((*groups, *alone)) or "(?!)").search
+
+
+class LiteralIndex(Generic[Item]):
+    """Find the items, among some hundred, whose literals a text contains.
+
+    Each literal is looked up by one piece of it that few others share, so most are never searched.
+    """
+
+    def __init__(self, items: Iterable[tuple[Iterable[str], Item]]) -> None:
+        """Index items by their literals; one without literals is always found."""
+        self._items: dict[str, list[Item]] = {}
+        for literals, item in items:
+            for literal in tuple(literals) or ("",):
+                self._items.setdefault(literal, []).append(item)
+        pieces = {literal: _pieces(literal) for literal in sorted(self._items)}
+        shared = Counter(chain.from_iterable(pieces.values()))
+        self._short = [literal for literal, its in pieces.items() if not its]
+        self._by_piece: dict[str, list[str]] = {}
+        for literal, its in pieces.items():
+            if its:
+                rarest = min(its, key=lambda piece: (shared[piece], piece))
+                self._by_piece.setdefault(rarest, []).append(literal)
+        self._known_pieces = frozenset(self._by_piece)
+
+    def possible(self, text: str) -> set[Item]:
+        """Return the items with a literal in the text."""
+        pieces = self._known_pieces & _pieces(text)
+        literals = chain(*(self._by_piece[piece] for piece in pieces), self._short)
+        return {item for one in literals if one in text for item in self._items[one]}
+
+
+def _pieces(text: str) -> set[str]:
+    """Return all pieces of PIECE_CHARS characters of a text; none if it is shorter."""
+    return {text[start : start + PIECE_CHARS] for start in range(len(text) - PIECE_CHARS + 1)}

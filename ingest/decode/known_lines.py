@@ -7,13 +7,13 @@ unwrapping was right: no line may lose values.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from functools import cache, lru_cache
 from itertools import chain
-from typing import Final
+from typing import Final, NamedTuple, Self
 
-from ..core.prefilter import literal_matcher
-from ..core.safe_regex import GuardedRegex, Regex
+from ..core.prefilter import LiteralIndex, literal_matcher, required_literals
+from ..core.safe_regex import Regex
 from ..formats.registry import BUILT_IN_FORMATS
 from ..formats.spec import JSON_PAIRS, EventLine, FactLine, LogFormat, StepLine
 from .text_cleaning import ANSI_ESCAPE, Cleaner
@@ -24,6 +24,37 @@ MAX_HEAD_CHARS: Final = 64
 """Characters at the start of a line that may precede a step: ranks, stamp, level."""
 MAX_REMEMBERED_LINES: Final = 8_192
 _DIGITS_ALIKE: Final = bytes(ord("1") if chr(x) in "0123456789" else x for x in range(256))
+
+
+class _Pattern(NamedTuple):
+    """A pattern of a line, or of the start of one."""
+
+    regex: str
+    kind: str | None = None
+    """Of patterns of one kind, the line with the most values counts."""
+    has_values: bool = False
+    pair: str | None = None
+    """The regex of values outside of the line's own regex."""
+    keys: frozenset[str] = frozenset()
+    """The keys of values that fill a column or state a fact."""
+
+    @classmethod
+    def of(cls, line: StepLine | FactLine | EventLine) -> Self:
+        """Return the pattern of a format's line."""
+        if not isinstance(line, StepLine):
+            return cls(line.regex, has_values=True)
+        pair = line.pair if line.pair and line.pair != JSON_PAIRS else None
+        keys = frozenset({*line.columns, *line.facts, *line.tells})
+        return cls(line.regex, "step", has_values=True, pair=pair, keys=keys)
+
+    def count(self, text: str) -> int:
+        """Count the pattern, if it matches a text, and the values that it finds."""
+        match = _compiled(self.regex).search(text)
+        if match is None or not self.has_values:
+            return int(match is not None)
+        values = 1 + sum(group is not None for group in match.groups())
+        pairs = re.finditer(self.pair, match["pairs"] or "") if self.pair else ()
+        return values + sum(1 + (pair["key"].strip() in self.keys) for pair in pairs)
 
 
 class KnownLines:
@@ -37,23 +68,23 @@ class KnownLines:
             for f in BUILT_IN_FORMATS
             if f.join is None or f.addition is not None
             for line in _lines(f)
-        }
-        self._lines = [
-            (line.anchor, (line.regex, _pair(line), _keys(line), isinstance(line, StepLine)))
-            for line in lines.values()
             if line.anchor
-        ]
-        blocks = {block.start for f in BUILT_IN_FORMATS for block in f.blocks}
+        }
+        starts = {block.start for f in BUILT_IN_FORMATS for block in f.blocks}
         steps = {f.looks_like_step for f in BUILT_IN_FORMATS if f.join is None}
-        self._steps = [GuardedRegex(pattern) for pattern in sorted(steps)]
-        self._blocks = [GuardedRegex(pattern) for pattern in sorted(blocks)]
+        self._patterns = LiteralIndex(
+            [
+                *(((line.anchor,), _Pattern.of(line)) for line in lines.values()),
+                *((required_literals(start), _Pattern(start)) for start in starts),
+                *((required_literals(step), _Pattern(step, "step start")) for step in steps),
+            ]
+        )
+        self._steps = [Regex(pattern) for pattern in sorted(steps)]
         clocks = {f.clock.replace("(?P<stamp>", "(?:") for f in BUILT_IN_FORMATS if f.clock}
         self._clock = Regex("|".join(sorted(clocks)))
         self._count = lru_cache(MAX_REMEMBERED_LINES)(self._count_uncached)
         self._begins_step = lru_cache(MAX_REMEMBERED_LINES)(self._begins_step_uncached)
-        self._may_match = literal_matcher(
-            {anchor for anchor, _ in self._lines}, sorted(blocks | steps)
-        )
+        self._may_be_step = literal_matcher((), sorted(steps))
 
     def count(self, raw: bytes) -> int:
         """Count the patterns that match a line, and the values that they find.
@@ -64,21 +95,15 @@ class KnownLines:
         return self._count(raw[:MAX_READ_CHARS].translate(_DIGITS_ALIKE))
 
     def _count_uncached(self, raw: bytes) -> int:
-        text = self._clean(raw)
-        if not self._may_match(text):
-            return 0
-        count, of_step = sum(regex.search(text) is not None for regex in self._blocks), 0
-        possible = [line for anchor, line in self._lines if anchor in text]  # 350: no more in here
-        for regex, pair, keys, is_step in possible:
-            if match := _compiled(regex).search(text):
-                values = 1 + sum(group is not None for group in match.groups())
-                pairs = re.finditer(pair, match["pairs"] or "") if pair else ()
-                values += sum(1 + (match["key"].strip() in keys) for match in pairs)
-                if is_step:  # several forms of a step may match the same line
-                    of_step = max(of_step, values)
-                else:
-                    count += values
-        count += of_step + any(regex.search(text) for regex in self._steps)
+        text, count = self._clean(raw), 0
+        of_kind = dict[str, int]()
+        for pattern in self._patterns.possible(text):
+            values = pattern.count(text)
+            if pattern.kind is None:
+                count += values
+            else:  # several patterns of a kind may match the same words
+                of_kind[pattern.kind] = max(of_kind.get(pattern.kind, 0), values)
+        count += sum(of_kind.values())
         return count + self.has_clock(raw) if count else 0
 
     def begins_step(self, raw: bytes) -> bool:
@@ -87,6 +112,8 @@ class KnownLines:
 
     def _begins_step_uncached(self, raw: bytes) -> bool:
         text = self._clean(raw)
+        if not self._may_be_step(text):
+            return False
         matches = (regex.search(text) for regex in self._steps)
         return any(match is not None and match.start() < MAX_HEAD_CHARS for match in matches)
 
@@ -97,18 +124,6 @@ class KnownLines:
 
 def _lines(log_format: LogFormat) -> Iterable[StepLine | FactLine | EventLine]:
     return chain(log_format.steps, log_format.facts, log_format.events)
-
-
-def _pair(line: StepLine | FactLine | EventLine) -> str | None:
-    """Return the regex of a step line's values outside the line's own regex."""
-    if isinstance(line, StepLine) and line.pair and line.pair != JSON_PAIRS:
-        return line.pair
-    return None
-
-
-def _keys(line: StepLine | FactLine | EventLine) -> Collection[str]:
-    """Return the keys of values that fill a column or state a fact."""
-    return {*line.columns, *line.facts, *line.tells} if isinstance(line, StepLine) else ()
 
 
 @cache

@@ -135,9 +135,15 @@ def _at_blanks(lines: Sequence[bytes], candidates: Sequence[int]) -> list[int]:
 
 def _at_full_width(lines: Sequence[bytes], candidates: Sequence[int]) -> list[int]:
     """Return the candidates after a line as wide as the widest of all."""
-    widths = [_full_width(line) for line in lines]
-    full = max(widths, default=0)
-    return [index for index in candidates if widths[index - 1] == full]
+    full = 0
+    for line in lines:
+        if len(line) > full:  # a line has at most as many characters as bytes
+            full = max(full, _full_width(line))
+    return [
+        index
+        for index in candidates
+        if len(lines[index - 1]) >= full and _full_width(lines[index - 1]) == full
+    ]
 
 
 def _tried_breaks(lines: Sequence[bytes], candidates: Sequence[int]) -> list[tuple[int, _Break]]:

@@ -6,9 +6,12 @@ import re
 
 import polars as pl
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from fairmfu.ingest.core import prefilter
 from fairmfu.ingest.core.prefilter import (
+    LiteralIndex,
     LiteralPrefilter,
     literal_matcher,
     numbered_literals,
@@ -118,6 +121,19 @@ def test_any_of_tells_what_may_match() -> None:
     assert not any(map(may, ["step", "aXb", "12", "", "los 1"]))
     assert not literal_matcher([])("anything")
     assert literal_matcher([""])("anything")
+
+
+WORDS = st.text("ab: ", max_size=7)
+
+
+@given(st.lists(st.lists(WORDS, max_size=3)), st.text("ab: ", max_size=40))
+def test_an_index_finds_the_items_with_a_literal_in_the_text(
+    literals: list[list[str]], text: str
+) -> None:
+    index = LiteralIndex([(its, item) for item, its in enumerate(literals)])
+    assert index.possible(text) == {
+        item for item, its in enumerate(literals) if not its or any(one in text for one in its)
+    }
 
 
 def test_a_guarded_regex_matches_as_it_is() -> None:
