@@ -7,7 +7,7 @@ from typing import Final
 
 from ..core.messages import Message, MessageKind
 
-ORIGINAL_LOG_FIX: Final = "if you filtered the log, ingest the original"
+ORIGINAL_LOG_FIX: Final = "if you removed lines from the log, ingest the original"
 MORE_WINDOWS_FIX: Final = "train longer, or log more often"
 CHANGED_SPEED_FIX: Final = "look at the log, the nodes and other jobs at these steps"
 """Remedies of several messages."""
@@ -125,7 +125,8 @@ LATE_START: Final = MessageKind(
 )
 COUNTED_STALLS: Final = MessageKind(
     "counted-stalls",
-    "TGS is {more:.1%} lower because of stalls, or of work without a log line: {windows}",
+    "TGS includes {windows}, which makes it {more:.1%} lower. The log gives no reason for this "
+    "slow time: it may be a stall, an evaluation or a checkpoint",
     "doubt",
     when="Slow windows without a reason in the log count in TGS.",
     fix=ORIGINAL_LOG_FIX,

@@ -170,9 +170,11 @@ def _of_knobs(study: Study) -> str:
         of_base = str(base.setting.first["label"])
     ahead = f"Against {of_base}, the best is {_label(best, study)}. It "
     if best.ratio.ratio < 1:
+        of_base = "the fastest"
         ahead = "Fastest is {}. Next is {}. It ".format(*_labels_of_pair(base, best, study))
     one = f" Settings that differ in one fact only: {listed}." if listed else ""
-    return f"{ahead}is {_apart(best.ratio)}{_as_fast_as(best, study)}.{one}{_confounded(study)}"
+    how = f"is {_apart(best.ratio)}{_as_fast_as(best, study)}."
+    return f"{ahead}{how}{one}{_confounded(study, of_base)}"
 
 
 def _as_fast_as(best: Effect, study: Study) -> str:
@@ -224,17 +226,26 @@ def _after(change: Change) -> str:
     return f"{COLUMN_LABELS.get(change.name, change.name)} {value_words(change.after)}"
 
 
-def _confounded(study: Study) -> str:
-    """Return the settings in which several facts changed at once."""
+def _confounded(study: Study, base: str) -> str:
+    """Return the settings in which several facts changed at once.
+
+    base: the setting that they are compared with
+    """
     several = [effect for effect in study.confounded if effect.ratio is not None]
     if not several:
         return ""
-    names = dict.fromkeys(COLUMN_LABELS.get(c.name, c.name) for e in several for c in e.changes)
-    together = join_words(list(names))
-    differ = (
-        f"{len(several)} of {len(study.effects)} settings differ from the baseline in {together}"
+    labels = [{COLUMN_LABELS.get(c.name, c.name) for c in e.changes} for e in several]
+    every = dict.fromkeys(COLUMN_LABELS.get(c.name, c.name) for e in several for c in e.changes)
+    some = "" if all(its == every.keys() for its in labels) else "two or more of "
+    others = len(study.effects) - 1
+    which = f"{len(several)} of the {others} other settings"
+    if len(several) == others:
+        which = "the other setting" if others == 1 else f"all {others} other settings"
+    change = "changes" if len(several) == 1 else "change"
+    return (
+        f" Confounded: compared with {base}, {which} {change} "
+        f"{some}{join_words(list(every))} together, so the effect of each is unknown."
     )
-    return f" Confounded: {differ} at once, so these effects cannot be told apart."
 
 
 def _why_no_ratio(study: Study) -> str:
@@ -303,7 +314,7 @@ def _of_accelerators(study: Study) -> str:
             f"below {ratio.ratio:.2f}x the price"
         )
     offers = "A comparison of offers: set-ups may differ."
-    return f"{'; '.join(told)}.{_costs(study)} {offers}{_confounded(study)}"
+    return f"{'; '.join(told)}.{_costs(study)} {offers}{_confounded(study, base)}"
 
 
 def _costs(study: Study) -> str:

@@ -61,6 +61,7 @@ from .night_report import (
     change_evidence,
     change_size,
     compare_command,
+    earlier_night,
     format_day,
     outcome_label,
     run_names,
@@ -288,7 +289,8 @@ def _night_view(digest: NightDigest) -> NightView:
     return NightView(
         sheet=Sheet(),
         night=night,
-        day=f"{format_day(night.at)}, {night.at:%H:%M} {night.at:%Z}".strip(),
+        day=f"{format_day(night.at)}, {night.at:%H:%M} {night.at:%Z}".strip()
+        + earlier_night(night),
         made_at=night.at.isoformat(timespec="seconds"),
         synthetic=bool(night.points["synthetic"].any()),
         redacted=REDACTED if night.redacted else "",

@@ -51,6 +51,7 @@ from .night_report import (
     change_clause,
     change_evidence,
     compare_command,
+    earlier_night,
     failed_runs,
     failure_label,
     format_day,
@@ -89,7 +90,7 @@ def markdown(night: Night) -> str:
         *_some([MARKDOWN_STYLE.plain(words) for words in night.notes]),
     ]
     lines = [
-        f"### {MARKDOWN_STYLE.plain(night.title)}: {format_day(night.at)}",
+        f"### {MARKDOWN_STYLE.plain(night.title)}: {format_day(night.at)}{earlier_night(night)}",
         "",
         said.says,
         *_evidence(found),

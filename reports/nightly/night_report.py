@@ -315,6 +315,14 @@ def digest_now(night: Night) -> datetime:
     return night.now or night.at.astimezone(UTC).replace(tzinfo=None)
 
 
+def earlier_night(night: Night) -> str:
+    """Return the day of the runs if the report is of a later day; else an empty text."""
+    of_runs = digest_now(night)
+    if night.at.replace(tzinfo=None) - of_runs < MAX_CLOCK_LEAD:
+        return ""
+    return f", runs up to {format_day(of_runs)}"
+
+
 def job_rows(night: Night) -> list[Row]:
     """Return the runs of all jobs, oldest first.
 

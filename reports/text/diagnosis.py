@@ -114,8 +114,14 @@ def _spikes(row: MetricsRow) -> str:
         return ""
     counts_them = abs(tgs - slower) < abs(tgs - faster)
     if counts_them:
-        return f" It contains slow time of unknown cause; without that it is {count(faster)}."
-    return f" It leaves out slow time of unknown cause; with that it is {count(slower)}."
+        return (
+            " The rate includes slow time of unknown cause; without that time it is "
+            f"{count(faster)} tokens/s/GPU."
+        )
+    return (
+        " The rate leaves out slow time of unknown cause; with that time it is "
+        f"{count(slower)} tokens/s/GPU."
+    )
 
 
 def speed_line(row: MetricsRow) -> str:

@@ -12,7 +12,7 @@ from tests.metrics.throughput.test_throughput import at, facts, rates, run, step
 
 FACTS = facts(gpus=1, global_batch_size=1, seq_len=100, log_interval=10)
 LONGER_LOG = " Fix: train longer, or log more often"
-WHOLE_LOG = " Fix: if you filtered the log, ingest the original"
+WHOLE_LOG = " Fix: if you removed lines from the log, ingest the original"
 
 
 def of_rates(*paces: float) -> list[str]:

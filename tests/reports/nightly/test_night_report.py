@@ -505,6 +505,14 @@ def plain(html_text):
     return re.sub(r"\s+", " ", html_text.replace("\N{BLACK CIRCLE}\xa0", ""))
 
 
+@given(st.integers(0, 24 * 60))
+def test_the_heading_tells_the_day_of_runs_of_an_earlier_night(hours_ago):
+    runs_end = NOW.replace(tzinfo=None) - timedelta(hours=hours_ago)
+    told = f", runs up to {format_day(runs_end)}" if hours_ago >= 24 else ""
+    heading = markdown(a_night(now=runs_end)).splitlines()[0]
+    assert heading == f"### Nightly, GPU cluster: 14 March 2026{told}"
+
+
 def test_page_markdown_json_and_junit_say_the_same():
     night = a_bad_night()
     said = headline(build_digest(night))
