@@ -125,8 +125,8 @@ LATE_START: Final = MessageKind(
 )
 COUNTED_STALLS: Final = MessageKind(
     "counted-stalls",
-    "TGS includes {windows}, which makes it {more:.1%} lower. The log gives no reason for this "
-    "slow time: it may be a stall, an evaluation or a checkpoint",
+    "Slow time lowers TGS by {less:.1%}: {windows}. The log gives no reason for it; it may be a "
+    "stall, an evaluation or a checkpoint",
     "doubt",
     when="Slow windows without a reason in the log count in TGS.",
     fix=ORIGINAL_LOG_FIX,

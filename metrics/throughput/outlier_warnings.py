@@ -65,6 +65,21 @@ class Spikes:
         return tokens / seconds, total(self.others.tokens) / total(self.others.seconds)
 
     @property
+    def number(self) -> int:
+        """Number of slow windows."""
+        return len(self.slow.indices)
+
+    @property
+    def whole(self) -> int:
+        """Number of all windows."""
+        return self.number + len(self.others.indices)
+
+    @property
+    def share(self) -> float:
+        """Share of the slow windows in the measured time."""
+        return total(self.slow.seconds) / (total(self.slow.seconds) + total(self.others.seconds))
+
+    @property
     def effect(self) -> float:
         """Share by which the slow windows lower the rate."""
         slower, faster = self.rates
@@ -116,20 +131,40 @@ def spikes_warning(spikes: Spikes | None) -> Message | None:
     """
     if spikes is None:
         return None
-    often = "" if spikes.period is None else f" every {spikes.period:,} steps"
-    said = _slow_windows(spikes.slow, spikes.others, often)
     large = spikes.effect > MAX_UNEXPLAINED_GAP
     if not spikes.counted:
-        return UNLOGGED_WORK("unranked" if large else "doubt", windows=said, less=spikes.effect)
+        return UNLOGGED_WORK(
+            "unranked" if large else "doubt", windows=_left_out(spikes), less=spikes.effect
+        )
     if not large:
         return None
-    number, others = len(spikes.slow.indices), len(spikes.others.indices)
     isolated = (
         not spikes.may_be_updates
         and _ratio(spikes.slow, spikes.others) >= 1 + MIN_APART_SHARE
-        and number <= MAX_WORK_WINDOWS * (number + others)
+        and spikes.number <= MAX_WORK_WINDOWS * spikes.whole
     )
-    return COUNTED_STALLS("unranked" if isolated else "doubt", windows=said, more=spikes.effect)
+    return COUNTED_STALLS(
+        "unranked" if isolated else "doubt", windows=_counted(spikes), less=spikes.effect
+    )
+
+
+def _left_out(spikes: Spikes) -> str:
+    """Describe slow windows: how many, how slow, and their share of the time."""
+    often = "" if spikes.period is None else f" every {spikes.period:,} steps"
+    times = _times(spikes.slow, spikes.others)
+    return (
+        f"{spikes.number} of {spikes.whole:,} windows{often} "
+        f"({times} as slow as the rest, {spikes.share:.1%} of the measured time)"
+    )
+
+
+def _counted(spikes: Spikes) -> str:
+    """Return `_left_out` as a clause about windows that TGS includes."""
+    verb, times = "is" if spikes.number == 1 else "are", _times(spikes.slow, spikes.others)
+    return (
+        f"{spikes.number} of the {spikes.whole:,} windows in TGS {verb} {times} as slow as the "
+        f"rest ({spikes.share:.1%} of the measured time)"
+    )
 
 
 def late_start_warning(
@@ -174,16 +209,6 @@ def _cuts_steps(windows: RunArrays, evidence: str) -> bool:
     Then long and short windows alternate.
     """
     return evidence in MOMENT_COLUMNS and (windows.value("gradient_accumulation") or 1) > 1
-
-
-def _slow_windows(slow: WindowSelection, others: WindowSelection, often: str = "") -> str:
-    """Describe slow windows: how many, how slow, and their share of the time."""
-    whole = len(slow.indices) + len(others.indices)
-    share = total(slow.seconds) / (total(slow.seconds) + total(others.seconds))
-    return (
-        f"{len(slow.indices)} of {whole:,} windows{often} "
-        f"({_times(slow, others)} as slow as the rest, {share:.1%} of the measured time)"
-    )
 
 
 def _times(slow_windows: WindowSelection, others: WindowSelection) -> str:

@@ -234,17 +234,14 @@ def _confounded(study: Study, base: str) -> str:
     several = [effect for effect in study.confounded if effect.ratio is not None]
     if not several:
         return ""
-    labels = [{COLUMN_LABELS.get(c.name, c.name) for c in e.changes} for e in several]
-    every = dict.fromkeys(COLUMN_LABELS.get(c.name, c.name) for e in several for c in e.changes)
-    some = "" if all(its == every.keys() for its in labels) else "two or more of "
-    others = len(study.effects) - 1
-    which = f"{len(several)} of the {others} other settings"
-    if len(several) == others:
-        which = "the other setting" if others == 1 else f"all {others} other settings"
-    change = "changes" if len(several) == 1 else "change"
+    names = dict.fromkeys(COLUMN_LABELS.get(c.name, c.name) for e in several for c in e.changes)
+    facts = list(names)
+    if len(several) == 1:
+        differ = f"{_label(several[0], study)} differs from {base} in {join_words(facts)}"
+        return f" Confounded: {differ}, so the effect of each of these facts is unknown."
     return (
-        f" Confounded: compared with {base}, {which} {change} "
-        f"{some}{join_words(list(every))} together, so the effect of each is unknown."
+        f" Confounded: {len(several)} settings differ from {base} in several facts at once "
+        f"({', '.join(facts)}), so the effect of each fact is unknown."
     )
 
 
