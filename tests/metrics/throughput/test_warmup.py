@@ -260,8 +260,9 @@ def test_a_slow_window_elsewhere_in_a_short_run_counts_with_a_doubt() -> None:
     assert row["tgs"] == pytest.approx(1000 * 5 / 5.623)
     assert row["throughput_warnings"] == [
         COUNTED_STALLS(
-            windows="1 of 5 windows (1.6x as slow as the rest, 28.9% of the measured time)",
-            more=0.111,
+            windows="1 of the 5 windows in TGS is 1.6x as slow as the rest "
+            "(28.9% of the measured time)",
+            less=0.111,
         )
     ]
     scattered = short_run(1.0, 1.3, 0.9, 1.1, 1.2)
