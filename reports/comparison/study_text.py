@@ -237,8 +237,11 @@ def _confounded(study: Study, base: str) -> str:
     names = dict.fromkeys(COLUMN_LABELS.get(c.name, c.name) for e in several for c in e.changes)
     facts = list(names)
     if len(several) == 1:
-        differ = f"{_label(several[0], study)} differs from {base} in {join_words(facts)}"
-        return f" Confounded: {differ}, so the effect of each of these facts is unknown."
+        setting = join_words([*map(_after, several[0].changes)])
+        return (
+            f" Confounded: the setting with {setting} differs from {base} in "
+            f"{join_words(facts)}, so the effect of each of these facts is unknown."
+        )
     return (
         f" Confounded: {len(several)} settings differ from {base} in several facts at once "
         f"({', '.join(facts)}), so the effect of each fact is unknown."
