@@ -162,8 +162,8 @@ def _counted(spikes: Spikes) -> str:
     """Return `_left_out` as a clause about windows that TGS includes."""
     verb, times = "is" if spikes.number == 1 else "are", _times(spikes.slow, spikes.others)
     return (
-        f"{spikes.number} of the {spikes.whole:,} windows in TGS {verb} {times} as slow as the "
-        f"rest ({spikes.share:.1%} of the measured time)"
+        f"{spikes.number} of the {spikes.whole:,} windows in TGS, {spikes.share:.1%} of the "
+        f"measured time, {verb} {times} as slow as the rest"
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import polars as pl
@@ -171,7 +171,8 @@ def _of_knobs(study: Study) -> str:
     ahead = f"Against {of_base}, the best is {_label(best, study)}. It "
     if best.ratio.ratio < 1:
         of_base = "the fastest"
-        ahead = "Fastest is {}. Next is {}. It ".format(*_labels_of_pair(base, best, study))
+        first, second = (_whole_label(one, study, (base, best)) for one in (base, best))
+        ahead = f"Fastest is {first}. Next is {second}. It "
     one = f" Settings that differ in one fact only: {listed}." if listed else ""
     how = f"is {_apart(best.ratio)}{_as_fast_as(best, study)}."
     return f"{ahead}{how}{one}{_confounded(study, of_base)}"
@@ -237,10 +238,10 @@ def _confounded(study: Study, base: str) -> str:
     names = dict.fromkeys(COLUMN_LABELS.get(c.name, c.name) for e in several for c in e.changes)
     facts = list(names)
     if len(several) == 1:
-        setting = join_words([*map(_after, several[0].changes)])
+        setting = _whole_label(several[0], study, study.effects)
         return (
-            f" Confounded: the setting with {setting} differs from {base} in "
-            f"{join_words(facts)}, so the effect of each of these facts is unknown."
+            f" Confounded: one setting ({setting}) differs from {base} in {join_words(facts)}, so "
+            "the effect of each of these facts is unknown."
         )
     return (
         f" Confounded: {len(several)} settings differ from {base} in several facts at once "
@@ -517,16 +518,15 @@ def _label(effect: Effect, study: Study) -> str:
     return ", ".join(told) or ("" if study.kind == "scale" else "no stated difference")
 
 
-def _labels_of_pair(base: Effect, other: Effect, study: Study) -> tuple[str, str]:
-    """Return the same facts of two settings; the runs' names if the facts are many."""
-    pair = (base.setting, other.setting)
+def _whole_label(effect: Effect, study: Study, among: Iterable[Effect]) -> str:
+    """Return the facts of a setting that any setting `among` some states.
+
+    The run's name if the facts are many.
+    """
     if len(study.by) > MAX_NAMED_FACTS:
-        return str(pair[0].first["label"]), str(pair[1].first["label"])
-    stated = [name for name in study.by if any(each.values[name] is not None for each in pair)]
-    first, second = (
-        ", ".join(_after(Change(name, None, each.values[name])) for name in stated) for each in pair
-    )
-    return first, second
+        return str(effect.setting.first["label"])
+    stated = [n for n in study.by if any(one.setting.values[n] is not None for one in among)]
+    return ", ".join(_after(Change(n, None, effect.setting.values[n])) for n in stated)
 
 
 def study_notes(study: Study) -> list[str]:

@@ -397,8 +397,8 @@ class _Speaker:
         whole = self._all([self.best, *(side for side, _ in tied)])
         shown = max(found.smallest_difference or 0.0 for _, found in tied)
         return (
-            f"{whole} {self.style.strong('are not measurably different')} ({_small(apart)} apart; "
-            f"only {_small(shown)} or more could be detected between them)"
+            f"{whole} {self.style.strong('are not measurably different')} "
+            f"(they are {_small(apart)} apart; their noise hides differences below {_small(shown)})"
             + (self._logs_said() if len(self.sides) == 2 else "")  # noqa: PLR2004 - a pair
         )
 

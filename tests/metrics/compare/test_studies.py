@@ -79,9 +79,7 @@ def test_a_ladder_names_the_effect_of_each_step() -> None:
 def test_two_facts_at_once_are_confounded_by_name() -> None:
     (study,) = studies_of(rate(5000), rate(6600) | {"compile": "true", "precision": "fp8"})
     assert len(study.confounded) == 1
-    told = (
-        "the setting with precision fp8 and compile yes differs from precision bf16 in precision "
-    )
+    told = "one setting (precision fp8, compile yes) differs from precision bf16 in precision and "
     assert told in study_sentence(study)
 
 

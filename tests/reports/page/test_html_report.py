@@ -236,7 +236,7 @@ def test_overlapping_intervals_are_not_told_apart():
     wide = pl.lit(4_000.0).alias("tgs_low"), pl.lit(7_000.0).alias("tgs_high")
     given["metrics"] = given["metrics"].with_columns(wide)
     says = first_screen(rendered(given))
-    assert "are not measurably different (9.2 % apart; only " in says
+    assert "are not measurably different (they are 9.2 % apart; their noise " in says
 
 
 # --- the page -----------------------------------------------------------------------------
