@@ -211,7 +211,10 @@ def _effect_words(change: Change, ratio: SpeedRatio) -> str:
 
 
 def _apart(ratio: SpeedRatio, than: str = "") -> str:
-    """Return a ratio with its confidence. than: what it is compared with, after `as fast`."""
+    """Return a ratio with its confidence.
+
+    than: the words after `as fast`
+    """
     told = f"{ratio_words(ratio)} as fast{than}"
     if ratio.no_interval_reason is not None:
         return f"{told}, no interval ({ratio.no_interval_reason})"
