@@ -1,8 +1,8 @@
 """Look of charts: one Altair theme, one colour per framework.
 
-The colours differ under the common colour-blindnesses (CIE76 22 or more, by Machado's matrices), and
-have a contrast of 3 to 1 against a white and a dark page. A chart is drawn for white; on the dark page the
-style sheet (page.css) recolours its text and lines, so that no chart is drawn twice.
+The colours differ under the common colour-blindnesses (CIE76 22 or more, by Machado's matrices),
+and have a contrast of 3 to 1 against a white and a dark page. A chart is drawn for white; on the
+dark page the style sheet (page.css) recolours its text and lines, so that no chart is drawn twice.
 """
 
 from __future__ import annotations
