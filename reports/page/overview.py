@@ -24,7 +24,8 @@ from fairmfu.metrics.pipeline.reported_runs import ReportedRuns
 
 from ..text.commands import with_store
 from ..text.diagnosis import slow_down
-from ..text.missing_facts import missing_facts, run_argument, values_to_give
+from ..text.missing_facts import missing_facts, run_argument, values_to_give, with_own_name
+from ..text.run_head import doubts_and_notes, logged_lines, missing_sentence
 from ..text.run_narrative import BAD_OUTCOMES, OUTCOME_LABELS
 from ..text.tabular import percent
 
@@ -87,6 +88,17 @@ def run_needs(row: ComparisonRow, needs: Needs, meaning: Callable[[str], str]) -
     return {
         "complete_with": [{"name": name, "meaning": meaning(name)} for name in facts],
         "complete_command": needs.command([row], values_to_give(row, facts)),
+    }
+
+
+def head_words(row: ComparisonRow, needs: Needs) -> Json:
+    """Return the first sentences on a run beside its diagnosis, with commands that run."""
+    doubts, notes = doubts_and_notes(with_own_name(row, row["label"]))
+    return {
+        "logged": logged_lines(row["bridges"]),
+        "doubts": [with_store(doubt, needs.store) for doubt in doubts],
+        "notes": [with_store(note, needs.store) for note in notes],
+        "missing": missing_sentence(row, needs.facts(row)),
     }
 
 

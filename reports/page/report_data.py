@@ -575,7 +575,7 @@ def _run(row: ComparisonRow, parts: _Parts, varies: Sequence[str]) -> Json:
         "claim": _claim(row, card),
         "audit": dict(zip(("word", "why"), bridge_text.audit_verdict(audit), strict=True)),
         "causes": _causes(row, audit),
-        "words": _words(row, audit, varies),
+        "words": _words(row, audit, varies) | overview.head_words(row, parts.needs),
         "facts": [_fact(fact) for fact in held],
         "operators": operators.to_dicts(),
         "bridges": [_bridge(one) for one in row["bridges"]],

@@ -6,6 +6,7 @@ import json
 import re
 from dataclasses import replace
 from functools import cache
+from html import escape
 from html.parser import HTMLParser
 
 import jsonschema
@@ -21,7 +22,9 @@ from fairmfu.metrics.throughput.throughput import explain_missing_rate
 from fairmfu.reports.page import html_report
 from fairmfu.reports.page import report_data as told_content
 from fairmfu.reports.page.report_data import bins_per_run, build_content, report_json
+from fairmfu.reports.text.commands import with_store
 from fairmfu.reports.text.missing_facts import missing_facts, run_argument
+from fairmfu.reports.text.summary import explain
 from tests.reports.page.test_html_report import EVIL, FACTS, a_run, a_store, claiming
 from tests.support.folders import ROOT
 from tests.support.packs import rows, unpacked
@@ -174,12 +177,16 @@ def told_of(*runs, title="Runs"):
     return build_content(analysis, analysis.metrics, tables, title, None, "1.2.3")
 
 
+def no_model():
+    return a_run("deepspeed", 5_838.0, facts={k: v for k, v in FACTS.items() if k != "model"})
+
+
 @cache
 def three():
     return told_of(
         a_run("xtuner", 5_834.0),
         claiming(),
-        a_run("deepspeed", 5_838.0, facts={k: v for k, v in FACTS.items() if k != "model"}),
+        no_model(),
         a_run("deepspeed", 5_500.0, name="other", run_id="id-other"),
     )
 
@@ -272,6 +279,41 @@ def test_runs_that_can_not_be_ranked_say_the_command_that_completes_them():
     assert command.startswith(f"fairmfu set {lacking['name']} ")
     assert " model=…" in command
     assert [one["name"] for one in lacking["complete_with"]] == re.findall(r"(\w+)=", command)
+
+
+def short():
+    return a_run("xtuner", 5_834.0, name="two steps", steps=3)
+
+
+@pytest.mark.parametrize("make", [claiming, no_model, short])
+def test_a_run_begins_with_the_sentences_of_explain(make):
+    """Also before its first chart, and with a command that runs as printed."""
+    tables = a_store(make())
+    analysis = analyse(tables)
+    content = build_content(analysis, analysis.metrics, tables, "Runs", None, "1.2.3", store="perf")
+    ((run_id, run),) = content.data["runs"].items()
+    told = squeezed(with_store(explain(analysis, run_id), "perf"))
+    words = run["words"]
+    head = [*words["diagnosis"], *words["logged"], *words["doubts"]]
+    head += [f"{words['missing']} Fix: {run['complete_command']}"] if words["missing"] else []
+    places = [told.find(squeezed(sentence)) for sentence in [*head, *words["notes"]]]
+    assert places[0] > -1
+    assert places == sorted(set(places))
+    card = unpacked(html_report.render_page(content)).partition(f'id="run-{run_id}"')[2]
+    before_chart = squeezed(re.sub("<[^>]+>", "", card.partition("<figure")[0]))
+    texts = [escape(sentence).replace("&#x27;", "&#39;") for sentence in head]
+    places = [before_chart.find(squeezed(text)) for text in texts]
+    assert places[0] > -1
+    assert places == sorted(set(places))
+
+
+def test_a_run_without_an_mfu_says_why_first():
+    data = told_of(no_model()).data
+    (run,) = data["runs"].values()
+    assert run["words"]["missing"] == "No MFU: the log lacks model."
+    (run,) = told_of(claiming()).data["runs"].values()
+    assert run["words"]["missing"] == ""
+    assert run["words"]["logged"][0].startswith("Logged TFLOP/s: ")
 
 
 def test_missing_facts_are_grouped_as_by_the_command_missing():
