@@ -284,6 +284,24 @@ def test_data_is_json_without_nan():
         json.loads(block, parse_constant=pytest.fail)
 
 
+def test_warnings_of_a_log_are_apart_from_doubts_of_its_figures():
+    run = a_run("xtuner", 5_000.0, steps=4)
+    event = {"run_id": "id-xtuner", "line": 5, "kind": "warning", "text": "CUDA retries"}
+    run["events"] += [event, event | {"line": 6}]
+    for step in run["steps"]:
+        step["peak_memory_bytes"] = 40 * 2**30
+    card = rendered(parts(a_store(run))).partition('id="run-id-xtuner"')[2]
+    summary = squeezed(Page(card.partition("</summary>")[0]).text)
+    assert summary.endswith(", 2 notes")
+    text = squeezed(Page(card).text)
+    assert "Events in the logwarning (2), checkpoint (1)" in text
+    assert "Peak memory40.0GiB of one GPU" in text
+
+
+def squeezed(text):
+    return " ".join(text.split())
+
+
 def test_an_empty_store_renders():
     text = rendered(parts(a_store()))
     assert "The store has no runs." in text
