@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import PurePath
 from typing import Any
 
@@ -166,8 +167,12 @@ def counts(rows: Sequence[ComparisonRow]) -> Json:
 
 
 def failed(rows: Iterable[ComparisonRow]) -> list[str]:
-    """Return the run_id of runs that ended badly."""
-    return [row["run_id"] for row in rows if row["outcome"] in BAD_OUTCOMES]
+    """Return the run_id of runs that ended badly, by outcome, the most frequent first."""
+    by_outcome: dict[str, list[str]] = {}
+    for row in rows:
+        if row["outcome"] in BAD_OUTCOMES:
+            by_outcome.setdefault(row["outcome"], []).append(row["run_id"])
+    return list(chain.from_iterable(sorted(by_outcome.values(), key=len, reverse=True)))
 
 
 def slowed(rows: Iterable[ComparisonRow]) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from dataclasses import replace
 from functools import cache
 from html import escape
@@ -11,6 +12,8 @@ from html.parser import HTMLParser
 
 import jsonschema
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from fairmfu.metrics.compare.comparability import COMPARISON
 from fairmfu.metrics.core.messages import as_clause
@@ -19,11 +22,12 @@ from fairmfu.metrics.pipeline.analysis import analyse
 from fairmfu.metrics.pipeline.missing_facts import find_needs, unlocks
 from fairmfu.metrics.throughput import messages
 from fairmfu.metrics.throughput.throughput import explain_missing_rate
-from fairmfu.reports.page import html_report
+from fairmfu.reports.page import html_report, overview
 from fairmfu.reports.page import report_data as told_content
 from fairmfu.reports.page.report_data import bins_per_run, build_content, report_json
 from fairmfu.reports.text.commands import with_store
 from fairmfu.reports.text.missing_facts import missing_facts, run_argument
+from fairmfu.reports.text.run_narrative import BAD_OUTCOMES
 from fairmfu.reports.text.summary import explain
 from tests.reports.page.test_html_report import EVIL, FACTS, a_run, a_store, claiming
 from tests.support.folders import ROOT
@@ -345,6 +349,14 @@ def test_the_overview_counts_the_runs_of_its_lists():
     for name in ("failed", "slowed"):
         assert data["counts"][name] == len(data[name])
         assert set(data[name]) <= set(data["runs"])
+
+
+@given(outcomes=st.lists(st.sampled_from([*BAD_OUTCOMES, "completed"])))
+def test_failed_runs_of_one_outcome_are_together_the_most_frequent_first(outcomes):
+    rows = [{"run_id": str(at), "outcome": outcome} for at, outcome in enumerate(outcomes)]
+    order = [outcomes[int(run_id)] for run_id in overview.failed(rows)]
+    counts = Counter(outcome for outcome in outcomes if outcome != "completed").most_common()
+    assert order == [outcome for outcome, count in counts for _ in range(count)]
 
 
 @pytest.mark.parametrize(
