@@ -205,6 +205,21 @@ def test_failed_runs_are_counted_by_cause_with_the_last_words_of_their_logs():
     assert len(cells["c"][3]) < len(long)
 
 
+def test_slowed_runs_have_the_loss_that_they_are_in_the_order_of():
+    runs = [
+        changed_speed(a_run("xtuner", 5_000.0, name=name, run_id=name, steps=200), share, 120)
+        for name, share in (("a", 0.9), ("b", 0.7), ("c", 1.0))
+    ]
+    text = rendered(parts(a_store(*runs)))
+    (section,) = re.findall(r'<section id="slowed".*?</section>', text, re.DOTALL)
+    told = squeezed(Page(section).text)
+    assert "Runs that slowed down during the run" in told
+    assert "2 slowed down during the run" in squeezed(Page(text).text)
+    assert re.findall(r'<tr data-at="runs.(.)"', section) == ["b", "a"]
+    losses = [float(loss) for loss in re.findall(r"slowed down by ([\d.]+) %", told)]
+    assert losses == pytest.approx([30, 10], abs=0.5)
+
+
 # --- the sentence -------------------------------------------------------------------------
 
 
