@@ -9,8 +9,13 @@ from pathlib import PurePath
 from typing import Any
 
 from fairmfu.ingest.core.schema import FACT_NAMES
+from fairmfu.metrics.compare.comparability import (
+    COLUMN_LABELS,
+    COMPARABILITY_COLUMNS,
+    token_group,
+)
 from fairmfu.metrics.compare.comparison_row import ComparisonRow
-from fairmfu.metrics.core.run_table import metrics_rows, short_doubt
+from fairmfu.metrics.core.run_table import metrics_rows, short_doubt, value_of
 from fairmfu.metrics.pipeline.analysis import Analysis, Tables
 from fairmfu.metrics.pipeline.missing_facts import (
     ALTERNATIVES,
@@ -23,12 +28,14 @@ from fairmfu.metrics.pipeline.missing_facts import (
 )
 from fairmfu.metrics.pipeline.reported_runs import ReportedRuns
 
+from ..text.claims_text import join_words
 from ..text.commands import with_store
 from ..text.diagnosis import slow_down
 from ..text.missing_facts import missing_facts, run_argument, values_to_give, with_own_name
 from ..text.run_head import doubts_and_notes, logged_lines, missing_sentence
 from ..text.run_narrative import BAD_OUTCOMES, OUTCOME_LABELS
 from ..text.tabular import percent
+from ..text.verdict import count_noun
 
 Json = dict[str, Any]
 
@@ -145,6 +152,55 @@ def _commands(rows: Sequence[ComparisonRow], needs: Needs) -> list[Json]:
         }
         for (folder, given), of_folder in largest_first
     ]
+
+
+def frameworks_apart(
+    ranked: Sequence[Sequence[ComparisonRow]], rows: Iterable[ComparisonRow]
+) -> str:
+    """Return that no group ranks two frameworks, and why.
+
+    Empty if a group does, if all runs are of one framework, or if no group has several runs: then
+    the verdict says it.
+    """
+    others = {row["framework"] for row in rows}
+    by_framework: dict[str, list[ComparisonRow]] = {}
+    for row in chain.from_iterable(ranked):
+        by_framework.setdefault(row["framework"], []).append(row)
+    several = any(len({row["framework"] for row in group}) > 1 for group in ranked)
+    if several or len(others) == 1 or all(len(group) == 1 for group in ranked):
+        return ""
+    names = join_words(sorted(by_framework))
+    says = f"{NO_FRAMEWORKS_RANKED}: {_why_apart(by_framework, names)}"
+    unranked = sorted(others - set(by_framework))
+    rest = f" No run of {join_words(unranked, 'or')} is ranked yet." if unranked else ""
+    return f"{says}.{rest}"
+
+
+NO_FRAMEWORKS_RANKED = "No two frameworks are ranked against each other here"
+
+
+def _why_apart(by_framework: Mapping[str, Sequence[ComparisonRow]], names: str) -> str:
+    """Return why the ranked runs of frameworks share no group; names: the frameworks."""
+    if len(by_framework) == 1:
+        (ranked,) = by_framework.values()
+        return f"all {count_noun(len(ranked), 'ranked run')} are of {names}"
+    differing = [
+        COLUMN_LABELS[name]
+        for name in COMPARABILITY_COLUMNS
+        if _disjoint([{_compared(row, name) for row in ranked} for ranked in by_framework.values()])
+    ]
+    if differing:
+        return f"the ranked runs of {names} differ in {join_words(differing)}"
+    return f"no ranked runs of {names} agree on model, sequence length, precision and GPU at once"
+
+
+def _disjoint(values: Sequence[set[Any]]) -> bool:
+    return len(set().union(*values)) == sum(map(len, values))
+
+
+def _compared(row: ComparisonRow, name: str) -> object:
+    """Return the value of one of COMPARABILITY_COLUMNS."""
+    return token_group(row) if name == "token_group" else value_of(row, name)
 
 
 def reasons_apart(rows: Iterable[ComparisonRow]) -> list[Json]:

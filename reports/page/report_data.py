@@ -303,6 +303,7 @@ def _comparison(
     return {
         "studies": [_study(one) for one in shown_studies(rows, find_studies(rows))],
         "verdicts": [_verdict_json(one) for one in _verdicts(ranked, rows, PLAIN_STYLE)],
+        "frameworks_apart": overview.frameworks_apart(ranked, rows),
         "groups": [_group(group) for group in ranked],
         "apart": [row["run_id"] for row in rows if row["rank"] is None],
         "reasons_apart": overview.reasons_apart(rows),

@@ -19,6 +19,7 @@ from fairmfu.metrics.audit.formula_era import GAP_CAUSES
 from fairmfu.metrics.audit.logged_figures import LOGGED_FIGURES
 from fairmfu.metrics.pipeline.analysis import Analysis, analyse
 from fairmfu.reports.page import html_document, html_report
+from fairmfu.reports.page.overview import NO_FRAMEWORKS_RANKED
 from fairmfu.reports.page.report_data import build_content
 from fairmfu.reports.text.bridge_text import COLUMN_LABELS, bridge_frame
 
@@ -235,7 +236,41 @@ def test_equal_runs_with_different_logs():
     assert "Order by logged figures: xtuner-8b, torchtitan-8b, deepspeed-8b." in says
     assert "One run each, so run-to-run noise is unknown." in says
     assert "xtuner-8b would seem 1.38x as fast as" in says
-    assert "synthetic runs llama-3-8b, 8,192 tokens, bf16, NVIDIA H100 SXM" in says
+    label = "llama-3-8b, 8,192 tokens, bf16, NVIDIA H100 SXM"
+    assert f"synthetic runs deepspeed, torchtitan, xtuner: {label}" in says
+    assert NO_FRAMEWORKS_RANKED not in says
+
+
+def test_verdicts_of_one_framework_name_it_and_say_that_no_two_are_ranked():
+    unknown = {name: value for name, value in FACTS.items() if name != "model"}
+    runs = [
+        a_run("xtuner", 5_000.0, name="a", run_id="a"),
+        a_run("xtuner", 6_000.0, name="b", run_id="b"),
+        a_run("deepspeed", 5_000.0, name="c", run_id="c", facts=unknown),
+    ]
+    text = squeezed(Page(rendered(parts(a_store(*runs)))).text)
+    assert "synthetic runs xtuner: llama-3-8b, 8,192 tokens" in text
+    said = f"{NO_FRAMEWORKS_RANKED}: all 2 ranked runs are of xtuner. No run of deepspeed is "
+    assert f"{said}ranked yet. See runs that cannot be ranked yet." in text
+    assert text.count("No two ") == 1
+
+
+def test_frameworks_are_apart_by_facts_that_never_agree_or_not_at_once():
+    runs = [a_run("xtuner", 50.0 * ord(name), name=name, run_id=name) for name in "ab"]
+    longer = FACTS | {"seq_len": "4096"}
+    titan = a_run("torchtitan", 5_000.0, facts=longer)
+    other = FACTS | {"model": "qwen3-8b", "seq_len": "4096"}
+    third = a_run("xtuner", 4_000.0, name="c", run_id="c", facts=other)
+    assert apart(*runs) == ""
+    told = "the ranked runs of torchtitan and xtuner differ in sequence length."
+    assert apart(*runs, titan) == f"{NO_FRAMEWORKS_RANKED}: {told}"
+    told = "no ranked runs of torchtitan and xtuner agree on model, sequence length, precision and "
+    assert apart(*runs, titan, third) == f"{NO_FRAMEWORKS_RANKED}: {told}GPU at once."
+
+
+def apart(*runs):
+    told = build_content(**parts(a_store(*runs)), title="", price=None, version="1.2.3")
+    return told.data["frameworks_apart"]
 
 
 def test_a_faster_run_is_named_with_its_interval():
