@@ -213,6 +213,15 @@ def reasons_apart(rows: Iterable[ComparisonRow]) -> list[Json]:
     return [{"reasons": list(reasons), "runs": runs} for reasons, runs in ordered]
 
 
+def peaks(rows: Iterable[ComparisonRow]) -> list[Json]:
+    """Return the peaks that runs are compared with, as their cards say them, with the runs."""
+    by_source: dict[str, list[str]] = {}
+    for row in rows:
+        if row["peak_flops"] is not None and row["peak_source"] is not None:
+            by_source.setdefault(row["peak_source"], []).append(row["run_id"])
+    return [{"source": source, "runs": by_source[source]} for source in sorted(by_source)]
+
+
 def counts(rows: Sequence[ComparisonRow]) -> Json:
     """Return how many runs are ranked, have failed, or slowed down inside."""
     return {

@@ -342,6 +342,7 @@ def _all_runs(
             for label, frame in list(parts.analysis.other_tools().items())[:MAX_FORMULA_MODELS]
         ],
         "eras": _eras(rows, parts.audits),
+        "peaks": overview.peaks(rows),
         "bins": parts.bins,
         "in_full": parts.in_full,
     }

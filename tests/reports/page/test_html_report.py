@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from dataclasses import replace
 from functools import cache
 from html.parser import HTMLParser
@@ -22,6 +23,7 @@ from fairmfu.reports.page import html_document, html_report
 from fairmfu.reports.page.overview import NO_FRAMEWORKS_RANKED
 from fairmfu.reports.page.report_data import build_content
 from fairmfu.reports.text.bridge_text import COLUMN_LABELS, bridge_frame
+from fairmfu.reports.text.verdict import count_noun
 
 EVIL = "</script><script>alert(1)</script>"
 LOGGED_TFLOPS = {"torchtitan": 331.0, "xtuner": 412.0, "deepspeed": 298.0}
@@ -350,6 +352,23 @@ def test_warnings_of_a_log_are_apart_from_doubts_of_its_figures():
 
 def squeezed(text):
     return " ".join(text.split())
+
+
+def test_the_method_lists_every_peak_once_as_the_runs_say_it():
+    facts = {"a": {}, "b": {"precision": "fp8"}, "c": {"peak_flops": "5e14"}, "d": {}}
+    runs = [
+        a_run("xtuner", 40.0 * ord(name), name=name, run_id=name, facts=FACTS | fact)
+        for name, fact in facts.items()
+    ]
+    given = parts(a_store(*runs))
+    method = rendered(given).partition('<div id="method">')[2]
+    listed = re.findall("<li>(.*?)</li>", method.partition("Peaks used")[2], re.DOTALL)
+    found = sorted(squeezed(Page(item).text) for item in listed)
+    sources = Counter(given["metrics"]["peak_source"])
+    assert found == sorted(f"{text} ({count_noun(n, 'run')})" for text, n in sources.items())
+    assert len(found) == 3
+    assert any(text.startswith("NVIDIA H100 SXM: dense bf16 989.4 TFLOP/s") for text in found)
+    assert "Peaks used" not in rendered(parts(a_store(a_run("xtuner", 5e3, facts={}))))
 
 
 def test_an_empty_store_renders():
