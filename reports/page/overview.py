@@ -15,6 +15,7 @@ from fairmfu.metrics.compare.comparability import (
     token_group,
 )
 from fairmfu.metrics.compare.comparison_row import ComparisonRow
+from fairmfu.metrics.core.messages import as_clause
 from fairmfu.metrics.core.run_table import metrics_rows, short_doubt, value_of
 from fairmfu.metrics.pipeline.analysis import Analysis, Tables
 from fairmfu.metrics.pipeline.missing_facts import (
@@ -27,11 +28,13 @@ from fairmfu.metrics.pipeline.missing_facts import (
     unlocks,
 )
 from fairmfu.metrics.pipeline.reported_runs import ReportedRuns
+from fairmfu.metrics.throughput.throughput import explain_missing_rate
 
 from ..text.claims_text import join_words
 from ..text.commands import with_store
 from ..text.diagnosis import slow_down
 from ..text.missing_facts import missing_facts, run_argument, values_to_give, with_own_name
+from ..text.missing_text import OTHER_WORK
 from ..text.run_head import doubts_and_notes, logged_lines, missing_sentence
 from ..text.run_narrative import BAD_OUTCOMES, OUTCOME_LABELS
 from ..text.tabular import percent
@@ -108,6 +111,40 @@ def head_words(row: ComparisonRow, needs: Needs) -> Json:
         "notes": [with_store(note, needs.store) for note in notes],
         "missing": missing_sentence(row, needs.facts(row)),
     }
+
+
+def unknown_because(row: ComparisonRow, needs: Needs) -> Json:
+    """Return why a run has no TGS and no MFU, in a sentence each; None where it has one."""
+    rate = row["tgs"]
+    utilisations = (row["mfu"], row["mfu_full_attention"])
+    return {
+        "no_tgs": None if rate is not None else _no_tgs(row),
+        "no_mfu": None if any(mfu is not None for mfu in utilisations) else _no_mfu(row, needs),
+    }
+
+
+def _no_tgs(row: ComparisonRow) -> str:
+    return f"No TGS: {_first_clause(explain_missing_rate(row)[0] or NO_RATE)}."
+
+
+def _no_mfu(row: ComparisonRow, needs: Needs) -> str:
+    """Return the reason against the formula, else the missing facts, else that of the rate."""
+    asked = needs.by_run.get(row["run_id"])
+    against = [text for text in row["warnings"] or [] if text.startswith(OTHER_WORK)]
+    if asked is not None and asked.gain is None:
+        against.append(asked.reason)
+    if against:
+        return f"{OTHER_WORK}{_first_clause(against[0].removeprefix(OTHER_WORK))}."
+    lacks = row["missing"] if asked is None else asked.facts
+    return f"{OTHER_WORK}missing {', '.join(lacks)}." if lacks else f"{OTHER_WORK}{NO_RATE}."
+
+
+NO_RATE = "no line gives a rate"
+
+
+def _first_clause(text: str) -> str:
+    """Return the first sentence of a message, to follow a colon, without its remedy."""
+    return as_clause(text).partition(". ")[0].rstrip(".")
 
 
 def missing(rows: Sequence[ComparisonRow], needs: Needs) -> Json:

@@ -588,6 +588,7 @@ def _run(row: ComparisonRow, parts: _Parts, varies: Sequence[str]) -> Json:
         "events": [] if marks is None else marks.drop("run_id").to_dicts(),
         "event_counts": [] if events is None else _event_counts(events),
         "findings": overview.findings(row),
+        **overview.unknown_because(row, parts.needs),
         **overview.run_needs(row, parts.needs, _meaning),
         "source_places": [parts.place[path] for path in row["sources"] if path in parts.place],
     }

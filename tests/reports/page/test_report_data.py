@@ -320,6 +320,31 @@ def test_a_run_without_an_mfu_says_why_first():
     assert run["words"]["logged"][0].startswith("Logged TFLOP/s: ")
 
 
+def test_a_run_without_a_figure_says_why_in_a_sentence():
+    lacking = {name: FACTS[name] for name in ("gpus", "packed", "global_batch_size")}
+    preference = FACTS | {"objective": "preference"}
+    told = told_of(
+        a_run("xtuner", 5_834.0),
+        no_model(),
+        a_run("xtuner", 5_000.0, name="one", run_id="one", steps=1),
+        a_run("xtuner", 4_000.0, name="bare", run_id="bare", facts=lacking),
+        a_run("xtuner", 3_000.0, name="other", run_id="other", facts=preference),
+    )
+    runs = told.data["runs"]
+    found = {run_id: (run["no_tgs"], run["no_mfu"]) for run_id, run in runs.items()}
+    assert found["id-xtuner"] == (None, None)
+    assert found["id-deepspeed"] == (None, "No MFU: missing model.")
+    assert found["one"][0] == "No TGS: only one step is logged, and it may contain start-up."
+    assert found["bare"][0] == "No TGS: missing seq_len."
+    assert found["bare"][1].startswith("No MFU: missing seq_len, model")
+    assert "objective=preference" in found["other"][1]
+    page = html_report.render_page(told)
+    for reason in filter(None, (reason for run in found.values() for reason in run)):
+        assert "Fix" not in reason
+        shown = escape(reason).replace("&#x27;", "&#39;")
+        assert f'title="{shown}"><span role="img" aria-label="{shown}">' in page
+
+
 def test_missing_facts_are_grouped_as_by_the_command_missing():
     lacking = {k: v for k, v in FACTS.items() if k not in ("model", "accelerator")}
     tables = a_store(
