@@ -531,7 +531,7 @@ class _Parts:
 
     def source_rows(self) -> list[Json]:
         """Return how much of each log was read, and the kinds of unknown lines."""
-        return self.sources.drop("read_at").to_dicts()
+        return understood_shares(self.sources).drop("read_at").to_dicts()
 
     def unread_rows(self) -> list[Json]:
         """Return the first unread lines of each source, by its place in the sources."""
@@ -548,6 +548,12 @@ class _Parts:
 def _by_run(frame: pl.DataFrame) -> dict[str, pl.DataFrame]:
     cut = frame.partition_by("run_id", as_dict=True, maintain_order=True)
     return {str(key[0]): part for key, part in cut.items()}
+
+
+def understood_shares(sources: pl.DataFrame) -> pl.DataFrame:
+    """Add `understood`: the share of lines that are neither other nor unread."""
+    known = pl.col("lines") - pl.col("other_lines") - pl.col("unread_lines")
+    return sources.with_columns(understood=known / pl.col("lines"))
 
 
 def bins_per_run(lines: Sequence[int]) -> int:

@@ -11,6 +11,7 @@ from html import escape
 from html.parser import HTMLParser
 
 import jsonschema
+import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -24,7 +25,13 @@ from fairmfu.metrics.throughput import messages
 from fairmfu.metrics.throughput.throughput import explain_missing_rate
 from fairmfu.reports.page import html_report, overview
 from fairmfu.reports.page import report_data as told_content
-from fairmfu.reports.page.report_data import bins_per_run, build_content, report_json
+from fairmfu.reports.page.report_data import (
+    bins_per_run,
+    build_content,
+    json_value,
+    report_json,
+    understood_shares,
+)
 from fairmfu.reports.text.commands import with_store
 from fairmfu.reports.text.missing_facts import missing_facts, run_argument
 from fairmfu.reports.text.run_narrative import BAD_OUTCOMES
@@ -343,6 +350,17 @@ def test_a_run_without_a_figure_says_why_in_a_sentence():
         assert "Fix" not in reason
         shown = escape(reason).replace("&#x27;", "&#39;")
         assert f'title="{shown}"><span role="img" aria-label="{shown}">' in page
+
+
+@given(st.lists(st.integers(0, 10**6), min_size=5, max_size=5))
+def test_the_understood_share_counts_neither_other_nor_unread_lines(counts):
+    kinds = ("step_lines", "known_lines", "companion_lines", "other_lines", "unread_lines")
+    source = dict(zip(kinds, counts, strict=True)) | {"lines": sum(counts)}
+    (share,) = understood_shares(pl.DataFrame([source]))["understood"]
+    if sum(counts):
+        assert share == pytest.approx(sum(counts[:3]) / sum(counts))
+    else:
+        assert json_value(share) is None
 
 
 def test_missing_facts_are_grouped_as_by_the_command_missing():
