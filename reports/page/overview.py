@@ -115,11 +115,9 @@ def head_words(row: ComparisonRow, needs: Needs) -> Json:
 
 def unknown_because(row: ComparisonRow, needs: Needs) -> Json:
     """Return why a run has no TGS and no MFU, in a sentence each; None where it has one."""
-    rate = row["tgs"]
-    utilisations = (row["mfu"], row["mfu_full_attention"])
     return {
-        "no_tgs": None if rate is not None else _no_tgs(row),
-        "no_mfu": None if any(mfu is not None for mfu in utilisations) else _no_mfu(row, needs),
+        "no_tgs": None if row["tgs"] is not None else _no_tgs(row),
+        "no_mfu": None if row["mfu"] is not None else _no_mfu(row, needs),
     }
 
 
@@ -133,10 +131,12 @@ def _no_mfu(row: ComparisonRow, needs: Needs) -> str:
     against = [text for text in row["warnings"] or [] if text.startswith(OTHER_WORK)]
     if asked is not None and asked.gain is None:
         against.append(asked.reason)
-    if against:
-        return f"{OTHER_WORK}{_first_clause(against[0].removeprefix(OTHER_WORK))}."
     lacks = row["missing"] if asked is None else asked.facts
-    return f"{OTHER_WORK}missing {', '.join(lacks)}." if lacks else f"{OTHER_WORK}{NO_RATE}."
+    reason = f"missing {', '.join(lacks)}" if lacks else NO_RATE
+    if against:
+        reason = _first_clause(against[0].removeprefix(OTHER_WORK))
+    known = "" if row["mfu_full_attention"] is None else " (exact attention)"
+    return f"No MFU{known}: {reason}."
 
 
 NO_RATE = "no line gives a rate"

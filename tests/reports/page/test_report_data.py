@@ -352,6 +352,14 @@ def test_a_run_without_a_figure_says_why_in_a_sentence():
         assert f'title="{shown}"><span role="img" aria-label="{shown}">' in page
 
 
+def test_an_mfu_by_full_attention_alone_says_what_exact_attention_lacks():
+    row = {"run_id": "a", "tgs": 1.0, "mfu": None, "mfu_full_attention": 0.1, "warnings": []}
+    row |= {"missing": ["attended_pairs"]}
+    because = overview.unknown_because(row, overview.Needs({}, None))
+    lacks = "No MFU (exact attention): missing attended_pairs."
+    assert because == {"no_tgs": None, "no_mfu": lacks}
+
+
 @given(st.lists(st.integers(0, 10**6), min_size=5, max_size=5))
 def test_the_understood_share_counts_neither_other_nor_unread_lines(counts):
     kinds = ("step_lines", "known_lines", "companion_lines", "other_lines", "unread_lines")
