@@ -274,7 +274,8 @@ def failed(rows: Iterable[ComparisonRow]) -> list[str]:
     for row in rows:
         if row["outcome"] in BAD_OUTCOMES:
             by_outcome.setdefault(row["outcome"], []).append(row["run_id"])
-    return list(chain.from_iterable(sorted(by_outcome.values(), key=len, reverse=True)))
+    groups = sorted(by_outcome.values(), key=len, reverse=True)
+    return [run_id for run_ids in groups for run_id in run_ids]
 
 
 def slowed(rows: Iterable[ComparisonRow]) -> list[str]:
