@@ -44,7 +44,7 @@ class Column:
 
     @property
     def extra(self) -> bool:
-        """Whether the column is hidden at first."""
+        """True if the column is hidden at first."""
         return "extra" in self.css_class.split()
 
 

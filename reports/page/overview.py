@@ -103,7 +103,7 @@ def run_needs(row: ComparisonRow, needs: Needs, meaning: Callable[[str], str]) -
 
 
 def head_words(row: ComparisonRow, needs: Needs) -> Json:
-    """Return the first sentences on a run beside its diagnosis, with commands that run."""
+    """Return the first sentences on a run, without its diagnosis."""
     doubts, notes = doubts_and_notes(with_own_name(row, row["label"]))
     return {
         "logged": logged_lines(row["bridges"]),
@@ -114,7 +114,7 @@ def head_words(row: ComparisonRow, needs: Needs) -> Json:
 
 
 def unknown_because(row: ComparisonRow, needs: Needs) -> Json:
-    """Return why a run has no TGS and no MFU, in a sentence each; None where it has one."""
+    """Return a sentence on why a run has no TGS, and one on its MFU; None if known."""
     return {
         "no_tgs": None if row["tgs"] is not None else _no_tgs(row),
         "no_mfu": None if row["mfu"] is not None else _no_mfu(row, needs),
@@ -126,7 +126,7 @@ def _no_tgs(row: ComparisonRow) -> str:
 
 
 def _no_mfu(row: ComparisonRow, needs: Needs) -> str:
-    """Return the reason against the formula, else the missing facts, else that of the rate."""
+    """Return the reason against the formula, else the missing facts."""
     asked = needs.by_run.get(row["run_id"])
     against = [text for text in row["warnings"] or [] if text.startswith(OTHER_WORK)]
     if asked is not None and asked.gain is None:
@@ -251,7 +251,7 @@ def reasons_apart(rows: Iterable[ComparisonRow]) -> list[Json]:
 
 
 def peaks(rows: Iterable[ComparisonRow]) -> list[Json]:
-    """Return the peaks that runs are compared with, as their cards say them, with the runs."""
+    """Return the peaks that runs are compared with, in words, with the runs."""
     by_source: dict[str, list[str]] = {}
     for row in rows:
         if row["peak_flops"] is not None and row["peak_source"] is not None:
