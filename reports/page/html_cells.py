@@ -27,8 +27,9 @@ ATTENTION: Final = tuple(dict.fromkeys(name.partition("_")[0] for name in CONVEN
 class Column:
     """Head of a table's column.
 
-    heading: one or several lines; css_class: of the cells; static: the digits are no figure of a
-        run; unit: for CSV, of a heading without one
+    heading: one or several lines; css_class: of the cells, `extra` if the script hides the column
+        until it is chosen; static: the digits are no figure of a run; unit: for CSV, of a heading
+        without one
     """
 
     heading: str
@@ -40,6 +41,11 @@ class Column:
     def lines(self) -> list[str]:
         """Heading, line by line."""
         return self.heading.split("\n")
+
+    @property
+    def extra(self) -> bool:
+        """True if the column is hidden at first."""
+        return "extra" in self.css_class.split()
 
 
 # --- one figure ---------------------------------------------------------------------------

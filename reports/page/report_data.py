@@ -303,6 +303,7 @@ def _comparison(
     return {
         "studies": [_study(one) for one in shown_studies(rows, find_studies(rows))],
         "verdicts": [_verdict_json(one) for one in _verdicts(ranked, rows, PLAIN_STYLE)],
+        "frameworks_apart": overview.frameworks_apart(ranked, rows),
         "groups": [_group(group) for group in ranked],
         "apart": [row["run_id"] for row in rows if row["rank"] is None],
         "reasons_apart": overview.reasons_apart(rows),
@@ -341,6 +342,7 @@ def _all_runs(
             for label, frame in list(parts.analysis.other_tools().items())[:MAX_FORMULA_MODELS]
         ],
         "eras": _eras(rows, parts.audits),
+        "peaks": overview.peaks(rows),
         "bins": parts.bins,
         "in_full": parts.in_full,
     }
@@ -529,7 +531,7 @@ class _Parts:
 
     def source_rows(self) -> list[Json]:
         """Return how much of each log was read, and the kinds of unknown lines."""
-        return self.sources.drop("read_at").to_dicts()
+        return understood_shares(self.sources).drop("read_at").to_dicts()
 
     def unread_rows(self) -> list[Json]:
         """Return the first unread lines of each source, by its place in the sources."""
@@ -546,6 +548,14 @@ class _Parts:
 def _by_run(frame: pl.DataFrame) -> dict[str, pl.DataFrame]:
     cut = frame.partition_by("run_id", as_dict=True, maintain_order=True)
     return {str(key[0]): part for key, part in cut.items()}
+
+
+def understood_shares(sources: pl.DataFrame) -> pl.DataFrame:
+    """Add `understood`: the share of lines that are neither other nor unread."""
+    known = pl.col("lines") - pl.col("other_lines") - pl.col("unread_lines")
+    return sources.with_columns(
+        understood=pl.when(pl.col("lines") > 0).then(known / pl.col("lines"))
+    )
 
 
 def bins_per_run(lines: Sequence[int]) -> int:
@@ -575,7 +585,7 @@ def _run(row: ComparisonRow, parts: _Parts, varies: Sequence[str]) -> Json:
         "claim": _claim(row, card),
         "audit": dict(zip(("word", "why"), bridge_text.audit_verdict(audit), strict=True)),
         "causes": _causes(row, audit),
-        "words": _words(row, audit, varies),
+        "words": _words(row, audit, varies) | overview.head_words(row, parts.needs),
         "facts": [_fact(fact) for fact in held],
         "operators": operators.to_dicts(),
         "bridges": [_bridge(one) for one in row["bridges"]],
@@ -586,6 +596,7 @@ def _run(row: ComparisonRow, parts: _Parts, varies: Sequence[str]) -> Json:
         "events": [] if marks is None else marks.drop("run_id").to_dicts(),
         "event_counts": [] if events is None else _event_counts(events),
         "findings": overview.findings(row),
+        **overview.unknown_because(row, parts.needs),
         **overview.run_needs(row, parts.needs, _meaning),
         "source_places": [parts.place[path] for path in row["sources"] if path in parts.place],
     }

@@ -15,7 +15,8 @@ from fairmfu.metrics.audit.audit import Audit
 from fairmfu.metrics.audit.bridge import Bridge, Factor
 from fairmfu.metrics.core.run_table import MetricsRow, value_of
 
-from .summary import MIN_VISIBLE_CHANGE, format_factor, not_compared_reason
+from .run_head import MIN_VISIBLE_CHANGE, format_factor
+from .summary import not_compared_reason
 from .verdict import count_noun
 
 __all__ = [

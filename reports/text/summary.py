@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -17,7 +16,6 @@ from fairmfu.metrics.audit.bridge import Bridge
 from fairmfu.metrics.audit.fact_suggestions import Proposal
 from fairmfu.metrics.audit.formula_era import Era
 from fairmfu.metrics.compare.comparison_row import ComparisonRow
-from fairmfu.metrics.core.messages import by_gravity
 from fairmfu.metrics.core.run_selection import choose_one
 from fairmfu.metrics.core.run_table import METRICS, MetricsRow, metrics_rows, not_null, value_of
 from fairmfu.metrics.formula import accelerators
@@ -32,6 +30,13 @@ from .claims_text import differences_text, join_words
 from .diagnosis import diagnosis
 from .inside_run import levels_table, ranks_table, slowest_table
 from .missing_facts import completing_command, missing_facts, with_own_name
+from .run_head import (
+    FIGURES,
+    doubts_and_notes,
+    format_factor,
+    logged_lines,
+    missing_sentence,
+)
 from .run_narrative import (
     TOKEN_BASES,
     confidence_text,
@@ -46,7 +51,6 @@ from .run_narrative import (
 from .runs_table import Columns, first_doubt, given_fact, unique_names
 from .tabular import (
     GIB,
-    Formatter,
     count,
     decimal,
     join_values,
@@ -324,10 +328,10 @@ def _explained(
         whole |= {"proposals": [asdict(proposal) for proposal in found]} if propose else {}
         return json.dumps(whole, indent=2, allow_nan=False, default=str)
     row = with_own_name(row, label)
-    doubts, notes = _doubts_and_notes(row)
+    doubts, notes = (list(map(printable, each)) for each in doubts_and_notes(row))
     parts = [
         _title(row),
-        "\n".join(wrapped(printable(line)) for line in (*diagnosis(row), *_logged(bridges))),
+        "\n".join(wrapped(printable(line)) for line in (*diagnosis(row), *logged_lines(bridges))),
         *doubts,
         _missing(row, completing_command(row, label)),
         levels_table(row),
@@ -346,33 +350,6 @@ def _explained(
         f"Source: {printable(join_values(row['sources']))}",
     ]
     return "\n\n".join(part for part in parts if part)
-
-
-def _doubts_and_notes(row: MetricsRow) -> tuple[list[str], list[str]]:
-    """Return the warnings that may change a figure, the gravest first, and the others."""
-    graver, others = by_gravity(row["warnings"])
-    doubts = [f"Doubt: {each}" for each in others if each in row["doubts"]]
-    notes = [f"Note: {each}" for each in others if each not in row["doubts"]]
-    return [printable(each) for each in (*graver, *doubts)], [printable(each) for each in notes]
-
-
-def _logged(bridges: Sequence[Bridge]) -> list[str]:
-    """Return the line of the logged figure beside ours, with the largest reason."""
-    if not bridges:
-        return []
-    bridge = bridges[0]
-    name, form, _ = FIGURES[bridge.figure]
-    told = f"Logged {name}: {form(bridge.logged)} (median), ours {form(bridge.ours)}"
-    if not bridge.explained:
-        return [f"{told}; the gap is not explained."]
-    largest = max(bridge.factors, key=lambda one: abs(math.log(one.factor)), default=None)
-    if largest is None or abs(largest.factor - 1) < MIN_VISIBLE_CHANGE:
-        return [f"{told}."]
-    large = [f for f in bridge.factors if abs(math.log(f.factor)) >= MIN_VISIBLE_CHANGE]
-    head = "Largest of several reasons" if len(large) > 1 else "Reason"
-    if min(f.factor for f in large) < 1 < max(f.factor for f in large):
-        head += ", which partly cancel out"
-    return [f"{told}. {head}: {largest.text} (x {format_factor(largest.factor)})."]
 
 
 def _as_data(
@@ -407,15 +384,7 @@ def _missing(row: MetricsRow, command: str | None) -> str:
     """Return the facts that a run lacks, and the command that gives them, if it helps."""
     if command is None:
         return ""
-    lacks = ", ".join(row["missing"] or missing_facts(row))
-    return f"{_asked_for(row)}the log lacks {lacks}.\nFix: {command}"
-
-
-def _asked_for(row: MetricsRow) -> str:
-    """Return what the missing facts of a run are for, as the beginning of a sentence."""
-    if row["tgs"] is None:
-        return "No TGS and no MFU: "
-    return "No MFU: " if row["mfu"] is None else "Some comparisons are left out: "
+    return f"{missing_sentence(row, missing_facts(row))}\nFix: {command}"
 
 
 def _cut(value: str) -> str:
@@ -792,13 +761,6 @@ def _lengths(audit: Audit) -> str:
     return f"{min(audit.solved_lengths):,} to {max(audit.solved_lengths):,} tokens"
 
 
-FIGURES: Final[dict[str, tuple[str, Formatter, str]]] = {
-    "logged_mfu": ("MFU", percent, " (exact attention)"),
-    "logged_tflops": ("TFLOP/s", decimal, " (exact attention)"),
-    "logged_tgs": ("TGS", count, ""),
-}
-
-
 def bridge_text(bridge: Bridge) -> str:
     """Return the steps from the log's figure to ours, one factor per line."""
     name, form, convention = FIGURES[bridge.figure]
@@ -812,13 +774,6 @@ def bridge_text(bridge: Bridge) -> str:
     lines = [f"  {figure:>10}  {text}" for figure, text in rows]
     return "\n".join([f"From logged {name} to ours", *lines])
 
-
-def format_factor(factor: float) -> str:
-    """Return a factor with four decimals; with six if four would show 1."""
-    return f"{factor:.4f}" if abs(factor - 1) >= MIN_VISIBLE_CHANGE else f"{factor:.6f}"
-
-
-MIN_VISIBLE_CHANGE: Final = 5e-4
 
 MAX_PROPOSALS: Final = 20
 

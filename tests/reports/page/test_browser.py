@@ -677,6 +677,19 @@ def test_the_csv_has_the_rows_and_the_order_that_are_seen(
         mfu = line["MFU [%], full attention, peak in the precision of each operator"]
         assert float(mfu or 0) == six_digits(100 * (run["mfu_full_own"] or 0))
         assert float(line["Memory [GiB]"] or 0) == six_digits((run["peak_memory_bytes"] or 0) / GIB)
+        tflops = line["Our TFLOP/s, full attention, peak in the precision of each operator"]
+        assert float(tflops or 0) == six_digits(run["tflops_full"] or 0)
+        assert float(line["Logged MFU [%]"] or 0) == six_digits(100 * (run["logged_mfu"] or 0))
+        for title, field in EXTRA_COLUMNS.items():
+            assert float(line[title] or 0) == six_digits(run[field] or 0), title
+        assert line["Version"] == (run["framework_version"] or "")
+
+
+EXTRA_COLUMNS: Final = {
+    "Logged TFLOP/s": "logged_tflops",
+    "Sequence length": "seq_len",
+    "Global batch": "samples_per_update",
+}
 
 
 def test_columns_are_chosen_by_keyboard_and_kept_in_the_address(
@@ -989,7 +1002,7 @@ def test_on_paper_every_part_but_those_of_runs_is_open(
         assert tab.page.locator("#runs thead").inner_text() == heads
         tab.ask("() => dispatchEvent(new Event('afterprint'))")
         assert tab.ask(CLOSED) > 2
-        assert tab.page.locator("#runs thead button").count() == 14
+        assert tab.page.locator("#runs thead button").count() == 20
 
 
 def test_panels_fill_a_page_of_800_px(reading: Reading, report: Path, told: ReportContent) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from dataclasses import replace
 from functools import cache
 from html.parser import HTMLParser
@@ -19,8 +20,10 @@ from fairmfu.metrics.audit.formula_era import GAP_CAUSES
 from fairmfu.metrics.audit.logged_figures import LOGGED_FIGURES
 from fairmfu.metrics.pipeline.analysis import Analysis, analyse
 from fairmfu.reports.page import html_document, html_report
+from fairmfu.reports.page.overview import NO_FRAMEWORKS_RANKED
 from fairmfu.reports.page.report_data import build_content
 from fairmfu.reports.text.bridge_text import COLUMN_LABELS, bridge_frame
+from fairmfu.reports.text.verdict import count_noun
 
 EVIL = "</script><script>alert(1)</script>"
 LOGGED_TFLOPS = {"torchtitan": 331.0, "xtuner": 412.0, "deepspeed": 298.0}
@@ -205,6 +208,21 @@ def test_failed_runs_are_counted_by_cause_with_the_last_words_of_their_logs():
     assert len(cells["c"][3]) < len(long)
 
 
+def test_slowed_runs_have_the_loss_that_they_are_in_the_order_of():
+    runs = [
+        changed_speed(a_run("xtuner", 5_000.0, name=name, run_id=name, steps=200), share, 120)
+        for name, share in (("a", 0.9), ("b", 0.7), ("c", 1.0))
+    ]
+    text = rendered(parts(a_store(*runs)))
+    (section,) = re.findall(r'<section id="slowed".*?</section>', text, re.DOTALL)
+    told = squeezed(Page(section).text)
+    assert "Runs that slowed down during the run" in told
+    assert "2 slowed down during the run" in squeezed(Page(text).text)
+    assert re.findall(r'<tr data-at="runs.(.)"', section) == ["b", "a"]
+    losses = [float(loss) for loss in re.findall(r"slowed down by ([\d.]+) %", told)]
+    assert losses == pytest.approx([30, 10], abs=0.5)
+
+
 # --- the sentence -------------------------------------------------------------------------
 
 
@@ -220,7 +238,41 @@ def test_equal_runs_with_different_logs():
     assert "Order by logged figures: xtuner-8b, torchtitan-8b, deepspeed-8b." in says
     assert "No setup has a second run, so run-to-run noise is unknown." in says
     assert "xtuner-8b would seem 1.38x as fast as" in says
-    assert "synthetic runs llama-3-8b, 8,192 tokens, bf16, NVIDIA H100 SXM" in says
+    label = "llama-3-8b, 8,192 tokens, bf16, NVIDIA H100 SXM"
+    assert f"synthetic runs deepspeed, torchtitan, xtuner: {label}" in says
+    assert NO_FRAMEWORKS_RANKED not in says
+
+
+def test_verdicts_of_one_framework_name_it_and_say_that_no_two_are_ranked():
+    unknown = {name: value for name, value in FACTS.items() if name != "model"}
+    runs = [
+        a_run("xtuner", 5_000.0, name="a", run_id="a"),
+        a_run("xtuner", 6_000.0, name="b", run_id="b"),
+        a_run("deepspeed", 5_000.0, name="c", run_id="c", facts=unknown),
+    ]
+    text = squeezed(Page(rendered(parts(a_store(*runs)))).text)
+    assert "synthetic runs xtuner: llama-3-8b, 8,192 tokens" in text
+    said = f"{NO_FRAMEWORKS_RANKED}: all ranked runs are of xtuner. No run of deepspeed is "
+    assert f"{said}ranked yet. See runs that cannot be ranked yet." in text
+    assert text.count("No two ") == 1
+
+
+def test_frameworks_are_apart_by_facts_that_never_agree_or_not_at_once():
+    runs = [a_run("xtuner", 50.0 * ord(name), name=name, run_id=name) for name in "ab"]
+    longer = FACTS | {"seq_len": "4096"}
+    titan = a_run("torchtitan", 5_000.0, facts=longer)
+    other = FACTS | {"model": "qwen3-8b", "seq_len": "4096"}
+    third = a_run("xtuner", 4_000.0, name="c", run_id="c", facts=other)
+    assert apart(*runs) == ""
+    told = "the ranked runs of torchtitan and xtuner differ in sequence length."
+    assert apart(*runs, titan) == f"{NO_FRAMEWORKS_RANKED}: {told}"
+    told = "no ranked runs of torchtitan and xtuner agree on model, sequence length, precision and "
+    assert apart(*runs, titan, third) == f"{NO_FRAMEWORKS_RANKED}: {told}GPU at once."
+
+
+def apart(*runs):
+    told = build_content(**parts(a_store(*runs)), title="", price=None, version="1.2.3")
+    return told.data["frameworks_apart"]
 
 
 def test_a_faster_run_is_named_with_its_interval():
@@ -282,6 +334,41 @@ def test_text_of_logs_is_only_text():
 def test_data_is_json_without_nan():
     for block in Page(equal_page()).data:
         json.loads(block, parse_constant=pytest.fail)
+
+
+def test_warnings_of_a_log_are_apart_from_doubts_of_its_figures():
+    run = a_run("xtuner", 5_000.0, steps=4)
+    event = {"run_id": "id-xtuner", "line": 5, "kind": "warning", "text": "CUDA retries"}
+    run["events"] += [event, event | {"line": 6}]
+    for step in run["steps"]:
+        step["peak_memory_bytes"] = 40 * 2**30
+    card = rendered(parts(a_store(run))).partition('id="run-id-xtuner"')[2]
+    summary = squeezed(Page(card.partition("</summary>")[0]).text)
+    assert summary.endswith(", 2 notes")
+    text = squeezed(Page(card).text)
+    assert "Events in the logwarning (2), checkpoint (1)" in text
+    assert "Peak memory40.0GiB of one GPU" in text
+
+
+def squeezed(text):
+    return " ".join(text.split())
+
+
+def test_the_method_lists_every_peak_once_as_the_runs_say_it():
+    facts = {"a": {}, "b": {"precision": "fp8"}, "c": {"peak_flops": "5e14"}, "d": {}}
+    runs = [
+        a_run("xtuner", 40.0 * ord(name), name=name, run_id=name, facts=FACTS | fact)
+        for name, fact in facts.items()
+    ]
+    given = parts(a_store(*runs))
+    method = rendered(given).partition('<div id="method">')[2]
+    listed = re.findall("<li>(.*?)</li>", method.partition("Peaks used")[2], re.DOTALL)
+    found = sorted(squeezed(Page(item).text) for item in listed)
+    sources = Counter(given["metrics"]["peak_source"])
+    assert found == sorted(f"{text} ({count_noun(n, 'run')})" for text, n in sources.items())
+    assert len(found) == 3
+    assert any(text.startswith("NVIDIA H100 SXM: dense bf16 989.4 TFLOP/s") for text in found)
+    assert "Peaks used" not in rendered(parts(a_store(a_run("xtuner", 5e3, facts={}))))
 
 
 def test_an_empty_store_renders():

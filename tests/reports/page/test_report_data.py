@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from dataclasses import replace
 from functools import cache
+from html import escape
 from html.parser import HTMLParser
 
 import jsonschema
+import polars as pl
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from fairmfu.metrics.compare.comparability import COMPARISON
 from fairmfu.metrics.core.messages import as_clause
@@ -18,10 +23,19 @@ from fairmfu.metrics.pipeline.analysis import analyse
 from fairmfu.metrics.pipeline.missing_facts import find_needs, unlocks
 from fairmfu.metrics.throughput import messages
 from fairmfu.metrics.throughput.throughput import explain_missing_rate
-from fairmfu.reports.page import html_report
+from fairmfu.reports.page import html_report, overview
 from fairmfu.reports.page import report_data as told_content
-from fairmfu.reports.page.report_data import bins_per_run, build_content, report_json
+from fairmfu.reports.page.report_data import (
+    bins_per_run,
+    build_content,
+    json_value,
+    report_json,
+    understood_shares,
+)
+from fairmfu.reports.text.commands import with_store
 from fairmfu.reports.text.missing_facts import missing_facts, run_argument
+from fairmfu.reports.text.run_narrative import BAD_OUTCOMES
+from fairmfu.reports.text.summary import explain
 from tests.reports.page.test_html_report import EVIL, FACTS, a_run, a_store, claiming
 from tests.support.folders import ROOT
 from tests.support.packs import rows, unpacked
@@ -174,12 +188,16 @@ def told_of(*runs, title="Runs"):
     return build_content(analysis, analysis.metrics, tables, title, None, "1.2.3")
 
 
+def no_model():
+    return a_run("deepspeed", 5_838.0, facts={k: v for k, v in FACTS.items() if k != "model"})
+
+
 @cache
 def three():
     return told_of(
         a_run("xtuner", 5_834.0),
         claiming(),
-        a_run("deepspeed", 5_838.0, facts={k: v for k, v in FACTS.items() if k != "model"}),
+        no_model(),
         a_run("deepspeed", 5_500.0, name="other", run_id="id-other"),
     )
 
@@ -274,6 +292,85 @@ def test_runs_that_can_not_be_ranked_say_the_command_that_completes_them():
     assert [one["name"] for one in lacking["complete_with"]] == re.findall(r"(\w+)=", command)
 
 
+def short():
+    return a_run("xtuner", 5_834.0, name="two steps", steps=3)
+
+
+@pytest.mark.parametrize("make", [claiming, no_model, short])
+def test_a_run_begins_with_the_sentences_of_explain(make):
+    """Also before its first chart, and with a command that runs as printed."""
+    tables = a_store(make())
+    analysis = analyse(tables)
+    content = build_content(analysis, analysis.metrics, tables, "Runs", None, "1.2.3", store="perf")
+    ((run_id, run),) = content.data["runs"].items()
+    told = squeezed(with_store(explain(analysis, run_id), "perf"))
+    words = run["words"]
+    head = [*words["diagnosis"], *words["logged"], *words["doubts"]]
+    head += [f"{words['missing']} Fix: {run['complete_command']}"] if words["missing"] else []
+    places = [told.find(squeezed(sentence)) for sentence in [*head, *words["notes"]]]
+    assert places[0] > -1
+    assert places == sorted(set(places))
+    card = unpacked(html_report.render_page(content)).partition(f'id="run-{run_id}"')[2]
+    before_chart = squeezed(re.sub("<[^>]+>", "", card.partition("<figure")[0]))
+    texts = [escape(sentence).replace("&#x27;", "&#39;") for sentence in head]
+    places = [before_chart.find(squeezed(text)) for text in texts]
+    assert places[0] > -1
+    assert places == sorted(set(places))
+
+
+def test_a_run_without_an_mfu_says_why_first():
+    data = told_of(no_model()).data
+    (run,) = data["runs"].values()
+    assert run["words"]["missing"] == "No MFU: the log lacks model."
+    (run,) = told_of(claiming()).data["runs"].values()
+    assert run["words"]["missing"] == ""
+    assert run["words"]["logged"][0].startswith("Logged TFLOP/s: ")
+
+
+def test_a_run_without_a_figure_says_why_in_a_sentence():
+    lacking = {name: FACTS[name] for name in ("gpus", "packed", "global_batch_size")}
+    preference = FACTS | {"objective": "preference"}
+    told = told_of(
+        a_run("xtuner", 5_834.0),
+        no_model(),
+        a_run("xtuner", 5_000.0, name="one", run_id="one", steps=1),
+        a_run("xtuner", 4_000.0, name="bare", run_id="bare", facts=lacking),
+        a_run("xtuner", 3_000.0, name="other", run_id="other", facts=preference),
+    )
+    runs = told.data["runs"]
+    found = {run_id: (run["no_tgs"], run["no_mfu"]) for run_id, run in runs.items()}
+    assert found["id-xtuner"] == (None, None)
+    assert found["id-deepspeed"] == (None, "No MFU: missing model.")
+    assert found["one"][0] == "No TGS: only one step is logged, and it may contain start-up."
+    assert found["bare"][0] == "No TGS: missing seq_len."
+    assert found["bare"][1].startswith("No MFU: missing seq_len, model")
+    assert "objective=preference" in found["other"][1]
+    page = html_report.render_page(told)
+    for reason in filter(None, (reason for run in found.values() for reason in run)):
+        assert "Fix" not in reason
+        shown = escape(reason).replace("&#x27;", "&#39;")
+        assert f'title="{shown}"><span role="img" aria-label="{shown}">' in page
+
+
+def test_an_mfu_by_full_attention_alone_says_what_exact_attention_lacks():
+    row = {"run_id": "a", "tgs": 1.0, "mfu": None, "mfu_full_attention": 0.1, "warnings": []}
+    row |= {"missing": ["attended_pairs"]}
+    because = overview.unknown_because(row, overview.Needs({}, None))
+    lacks = "No MFU (exact attention): missing attended_pairs."
+    assert because == {"no_tgs": None, "no_mfu": lacks}
+
+
+@given(st.lists(st.integers(0, 10**6), min_size=5, max_size=5))
+def test_the_understood_share_counts_neither_other_nor_unread_lines(counts):
+    kinds = ("step_lines", "known_lines", "companion_lines", "other_lines", "unread_lines")
+    source = dict(zip(kinds, counts, strict=True)) | {"lines": sum(counts)}
+    (share,) = understood_shares(pl.DataFrame([source]))["understood"]
+    if sum(counts):
+        assert share == pytest.approx(sum(counts[:3]) / sum(counts))
+    else:
+        assert json_value(share) is None
+
+
 def test_missing_facts_are_grouped_as_by_the_command_missing():
     lacking = {k: v for k, v in FACTS.items() if k not in ("model", "accelerator")}
     tables = a_store(
@@ -303,6 +400,14 @@ def test_the_overview_counts_the_runs_of_its_lists():
     for name in ("failed", "slowed"):
         assert data["counts"][name] == len(data[name])
         assert set(data[name]) <= set(data["runs"])
+
+
+@given(outcomes=st.lists(st.sampled_from([*BAD_OUTCOMES, "completed"])))
+def test_failed_runs_of_one_outcome_are_together_the_most_frequent_first(outcomes):
+    rows = [{"run_id": str(at), "outcome": outcome} for at, outcome in enumerate(outcomes)]
+    order = [outcomes[int(run_id)] for run_id in overview.failed(rows)]
+    counts = Counter(outcome for outcome in outcomes if outcome != "completed").most_common()
+    assert order == [outcome for outcome, count in counts for _ in range(count)]
 
 
 @pytest.mark.parametrize(
