@@ -1104,8 +1104,15 @@ def explain(run: str, store: Path, output: Literal["table", "json"], *, propose:
     from fairmfu.reports import explain as describe
     from fairmfu.reports.text.tabular import wrapped
 
-    analysis = _analysis_of_chosen(_open(store), lambda runs: choose(runs, run))
-    told = describe(analysis, run, output=output, propose=propose)
+    opened = _open(store)
+    told = describe(
+        _analysis_of_chosen(opened, lambda runs: choose(runs, run))
+        if propose
+        else _stored_runs(opened, [run]).runs,
+        run,
+        output=output,
+        propose=propose,
+    )
     lines = map(wrapped, _runnable(told).splitlines())
     click.echo("\n".join(lines) if output == "table" else told)
     if FAULT in told:

@@ -26,6 +26,8 @@ def audit_row(audit: Audit) -> dict[str, Any] | None:
             for column, (lines, reproduced) in audit.lines_by_column.items()
         ],
         "proven": list(audit.proven),
+        "flops_low": audit.flops_low,
+        "flops_high": audit.flops_high,
         "hypothesis": audit.hypothesis,
         "suspect": audit.suspect,
         "not_compared_reason": audit.not_compared_reason,
@@ -44,6 +46,8 @@ def kept_audit(row: Mapping[str, Any]) -> Audit:
         reproduced=row["reproduced"],
         lines_by_column={one["column"]: (one["lines"], one["reproduced"]) for one in columns},
         proven=tuple(row["proven"]),
+        flops_low=row["flops_low"],
+        flops_high=row["flops_high"],
         hypothesis=row["hypothesis"],
         suspect=row["suspect"],
         not_compared_reason=row["not_compared_reason"],

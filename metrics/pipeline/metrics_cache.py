@@ -43,6 +43,8 @@ AUDIT_FIELDS: Final = {
     "reproduced": BOOL,
     "lines_by_column": pl.List(pl.Struct({"column": TEXT, "lines": INT, "reproduced": INT})),
     "proven": TEXT_LIST,
+    "flops_low": FLOAT,
+    "flops_high": FLOAT,
     "hypothesis": TEXT,
     "suspect": TEXT,
     "not_compared_reason": TEXT,
@@ -50,7 +52,7 @@ AUDIT_FIELDS: Final = {
     "inferred": NAMED_VALUES,
     "fitting": NAMED_VALUES,
 }
-"""Fields of metrics.audit.audit.Audit that a report shows; era: its name."""
+"""Fields of metrics.audit.audit.Audit that reports and `explain` show; era: its name."""
 
 KEPT_SCHEMA: Final = pl.Schema(
     {

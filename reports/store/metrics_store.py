@@ -353,5 +353,4 @@ def _kept(store: Store) -> pl.DataFrame:
     rows = store.kept(METRICS_TABLE, latest_by=("run_id",))
     if rows.is_empty():
         return KEPT_SCHEMA.to_frame()
-    rows = rows.match_to_schema(KEPT_SCHEMA, missing_columns="insert", extra_columns="ignore")
-    return rows.filter(pl.col("lead").is_not_null())
+    return scores.upgrade_kept(rows).filter(pl.col("lead").is_not_null())

@@ -23,8 +23,10 @@ from fairmfu.metrics.formula.model_shapes import known_models
 from fairmfu.metrics.formula.vision import find_tower
 from fairmfu.metrics.pipeline.analysis import Analysis
 from fairmfu.metrics.pipeline.compared_runs import ComparedRuns
+from fairmfu.metrics.pipeline.reported_runs import ReportedRuns
 from fairmfu.metrics.throughput.throughput import explain_missing_rate
 from fairmfu.metrics.throughput.time_evidence import EVIDENCE_LABELS
+from fairmfu.metrics.utilization.utilization import operator_table
 
 from .claims_text import differences_text, join_words
 from .diagnosis import diagnosis
@@ -277,7 +279,7 @@ MAX_VALUE_TEXT: Final = 60
 
 
 def explain(
-    analysis: Analysis,
+    analysis: Analysis | ReportedRuns,
     run: str,
     *,
     output: Literal["table", "json"] = "table",
@@ -285,6 +287,7 @@ def explain(
 ) -> str:
     """Explain a run: its course, the formula with its numbers, and the log's figure.
 
+    analysis: with `propose` an Analysis; else kept results do (metrics.pipeline.reported_runs)
     run: a name or an id, as for `choose`. output: text, or JSON. propose: name models and lengths
         that would reproduce the logged figures.
 
@@ -298,7 +301,7 @@ def explain(
     chosen = choose_one(analysis.metrics, run)["run_id"]
     label = unique_names(analysis.metrics)[chosen]
 
-    def tell(analysis: Analysis, metrics: pl.DataFrame) -> str:
+    def tell(analysis: Analysis | ReportedRuns, metrics: pl.DataFrame) -> str:
         return "".join(
             _explained(analysis, row, output, label, propose=propose)
             for row in metrics_rows(metrics)
@@ -308,7 +311,7 @@ def explain(
 
 
 def _explained(
-    analysis: Analysis,
+    analysis: Analysis | ReportedRuns,
     row: MetricsRow,
     output: Literal["table", "json"],
     label: str,
@@ -320,8 +323,9 @@ def _explained(
     label: its unique name
     """
     run_id = row["run_id"]
-    operators, bridges = analysis.operators(run_id), analysis.bridges(run_id)
-    found = analysis.proposals(run_id) if propose else []
+    operators = operator_table(analysis.facts(run_id), row)
+    bridges = analysis.bridges_of([run_id])[run_id]
+    found = analysis.proposals(run_id) if propose and isinstance(analysis, Analysis) else []
     held = analysis.resolved_facts.filter(pl.col("run_id") == run_id).drop("run_id")
     if output == "json":
         whole = _as_data(row, operators, held, bridges)
@@ -712,7 +716,9 @@ def _audit(row: MetricsRow, audit: Audit) -> str:
     elif audit.reproduced:
         told = f"reproduced: all {lines:,} lines, to the last logged digit"
         told += (
-            f", with a sequence length per line: {_lengths(audit)}" if audit.solved_lengths else ""
+            f", with a sequence length per line: {_lengths(lengths)}"
+            if (lengths := row["logged_lengths"])
+            else ""
         )
         told += (
             f"; this confirms {_proven(audit.proven)}"
@@ -756,9 +762,9 @@ def _with_missing(reason: str) -> str:
     return f"{columns}{separator}missing {', '.join(unknown)}"
 
 
-def _lengths(audit: Audit) -> str:
+def _lengths(lengths: Sequence[int]) -> str:
     """Return the shortest and the longest of the lines' lengths [tokens]."""
-    return f"{min(audit.solved_lengths):,} to {max(audit.solved_lengths):,} tokens"
+    return f"{min(lengths):,} to {max(lengths):,} tokens"
 
 
 def bridge_text(bridge: Bridge) -> str:

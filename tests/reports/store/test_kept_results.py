@@ -6,6 +6,7 @@ import shutil
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import fields
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +39,7 @@ from fairmfu.reports.comparison.comparison import Comparison, compare
 from fairmfu.reports.page.report_data import report, report_json
 from fairmfu.reports.store import metrics_store
 from fairmfu.reports.store.kept_needs import current_needs
+from fairmfu.reports.text.summary import explain
 from fairmfu.reports.trackers.tracker_record import TrackerRecord, tracker_records
 from tests.support.effort import THOROUGH
 from tests.support.folders import ROOT
@@ -148,13 +150,15 @@ class History:
             self.tells_alike(kept, whole, names)
 
     def tells_alike(self, kept: ReportedRuns, whole: Analysis, names: Sequence[str]) -> None:
-        """A report and an export of kept results are those of an analysis."""
+        """A report, an export and explanations of kept results are those of an analysis."""
         tables = self.store.tables()
         told, anew = (
             report(tables, *names, overlay=self.overlay, analysis=one) for one in (kept, whole)
         )
         assert report_json(told) == report_json(anew)
         chosen = choose(whole.metrics, *names)
+        for run_id, output in product(chosen["run_id"].to_list(), ("table", "json")):
+            assert explain(kept, run_id, output=output) == explain(whole, run_id, output=output)
         records = [
             tracker_records(one, chosen, tables["steps"], tables["runs"]) for one in (kept, whole)
         ]
@@ -274,3 +278,17 @@ def test_a_run_that_cannot_be_compared_fails_alone(just_read: Store) -> None:
 
     anew, shown = whole.present(whole.metrics, say), kept.present(kept.metrics, say)
     assert_frame_equal(shown, anew, check_exact=True)
+
+
+def test_metrics_kept_with_other_fields_are_computed_anew(just_read: Store) -> None:
+    """A store of an earlier fairmfu, whose audits had fewer fields, ended every command."""
+    runs = metrics_store.current_metrics(just_read)
+    kept = just_read.kept(metrics_store.METRICS_TABLE, latest_by=("run_id",))
+    earlier = kept.with_columns(
+        kept.select("audit").unnest("audit").drop("flops_low").to_struct("audit"),
+        columns=pl.lit("01234567"),
+    )
+    just_read.keep(metrics_store.METRICS_TABLE, earlier)
+    assert metrics_store.current_metrics(just_read).equals(runs)
+    metrics_store.rescore_all(just_read, ())
+    assert metrics_store.current_metrics(just_read).equals(runs)
