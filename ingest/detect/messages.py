@@ -26,6 +26,15 @@ NO_READABLE_STEP: Final = ErrorKind(
     UnreadFormatError,
     fix=_GIVE_STEPS,
 )
+LAUNCH_FAILED: Final = "no training step; the launch failed: "
+"""Words before the error of a launch."""
+FAILED_BEFORE_STEPS: Final = ErrorKind(
+    "failed-before-steps",
+    f"{{path}}: {LAUNCH_FAILED}{{error}}\n{{nearest}}{{hint}}{_KNOWN}",
+    "A file has an error of a launch, and no step of a known format.",
+    UnreadFormatError,
+    fix=f"mend the error. If the steps are in another file, {_GIVE_STEPS}",
+)
 SEVERAL_FORMATS: Final = ErrorKind(
     "several-formats",
     "{path}: has lines of {count} formats, so it is unclear which steps count.\n{lines}\n ",

@@ -15,7 +15,7 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from ..core.errors import UnknownFormatError
+from ..core.errors import UnknownFormatError, UnreadFormatError
 from ..core.prefilter import cached_prefilter, literal_matcher
 from ..core.safe_regex import GuardedRegex, Regex
 from ..decode.line_reader import NumberedLine
@@ -27,10 +27,10 @@ from ..formats.spec import (
     STEP_PARTS_PRECEDENCE,
     LogFormat,
 )
-from ..launches.outcomes import ENDING_EVENT_LINES, FAILURE_EVENT_KINDS
+from ..launches.outcomes import ENDING_EVENT_LINES, FAILURE_EVENT_KINDS, LAUNCHER_SUMMARY
 from ..parse.line_parser import parse_lines
 from ..parse.partial_match import longest_matched_prefix
-from .messages import NO_READABLE_STEP, UNKNOWN_FORMAT
+from .messages import FAILED_BEFORE_STEPS, NO_READABLE_STEP, UNKNOWN_FORMAT
 
 LINES_AT_ONCE: Final = 4_096
 """Lines prefiltered together."""
@@ -116,13 +116,20 @@ def describe_hits(hits: Iterable[FormatHits]) -> str:
     return "".join(hit.text() for hit in ranked[:2] if hit.headers or hit.like_steps)
 
 
-def no_format_error(path: Path, near_misses: str, format_names: str) -> UnknownFormatError:
+def no_format_error(
+    path: Path, near_misses: str, format_names: str, error: str = ""
+) -> UnknownFormatError:
     """Return the error of a file without a matching format.
 
     near_misses: from `describe_hits`
     format_names: names of formats
+    error: of a launch that failed before its first step
     """
     hint = FILE_HINTS.get(path.suffix, "")
+    if error:
+        made = UnreadFormatError if near_misses else UnknownFormatError
+        told = {"error": error, "nearest": near_misses, "hint": hint, "names": format_names}
+        return FAILED_BEFORE_STEPS.made(made, path=path, **told)
     if near_misses:
         return NO_READABLE_STEP(path=path, nearest=near_misses, hint=hint, names=format_names)
     return UNKNOWN_FORMAT(path=path, hint=hint, names=format_names)
@@ -216,15 +223,25 @@ class LaunchEnd:
         self._losses = [(anchor, Regex(PRINTED_LOSS)) for anchor in ("loss", "Loss")]
         self.sought = [(anchor, regex.pattern) for anchor, regex in (*self._bad, *self._losses)]
         self._ended = self._trained = False
+        self._error = ""
 
     @property
     def is_early(self) -> bool:
         """True if the launch ended in failure, and no line prints a loss."""
         return self._ended and not self._trained
 
+    @property
+    def error(self) -> str:
+        """First error of a launch that failed early; empty if none is printed."""
+        return self._error if self.is_early else ""
+
     def look(self, text: str) -> None:
         """Check a line, at any position: a file may contain several launches."""
-        self._ended = self._ended or bool(_any(self._bad, text))
+        for anchor, regex in self._bad:
+            if anchor in text and (match := regex.search(text)):
+                self._ended = True
+                if not self._error and not LAUNCHER_SUMMARY.search(text):
+                    self._error = (match.groupdict().get("error") or "").strip()
         self._trained = self._trained or bool(_any(self._losses, text))
 
 

@@ -1,8 +1,8 @@
 """Look of charts: one Altair theme, one colour per framework.
 
-The three colours differ under the common colour-blindnesses and in grey (L* 42, 61, 52), and have a
-contrast of 3 to 1 against a white and a dark page. A chart is drawn for white; on the dark page the
-style sheet (page.css) recolours its text and lines, so that no chart is drawn twice.
+The colours differ under the common colour-blindnesses (CIE76 22 or more, by Machado's matrices),
+and have a contrast of 3 to 1 against a white and a dark page. A chart is drawn for white; on the
+dark page the style sheet (page.css) recolours its text and lines, so that no chart is drawn twice.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ FRAMEWORK_COLOURS: Final = {
     "xtuner": "#2A62B8",
     "torchtitan": "#D08300",
     "deepspeed": "#CB4F87",
+    "megatron-lm": "#00994C",
+    "transformers": "#8A2EE5",
 }
 INK: Final = "#1d2129"
 MUTED: Final = "#5b6472"

@@ -197,23 +197,25 @@ def _step(effect: Effect, study: Study) -> str:
     change, ratio = not_null(effect.step_change), not_null(effect.step_ratio)
     beside = [c for c in effect.changes if c.name != change.name]
     few = beside and len(study.by) <= MAX_NAMED_FACTS
-    at = f", both at {join_words([*map(_after, beside)])}" if few else ""
-    return _effect_words(change, ratio, at)
+    at = f"at {join_words([*map(_after, beside)])}, " if few else ""
+    return at + _effect_words(change, ratio)
 
 
-def _effect_words(change: Change, ratio: SpeedRatio, beside: str = "") -> str:
-    """Return a change in words, with the facts beside it and its effect."""
+def _effect_words(change: Change, ratio: SpeedRatio) -> str:
+    """Return a change in words, with its effect."""
     label = COLUMN_LABELS.get(change.name, change.name)
     before, after = value_words(change.before), value_words(change.after)
-    told = f"{before} -> {after}"
     if change.before is None or change.after is None:  # not stated is no value
-        told = f"{after} against {label} {before}"
-    return f"{label} {told}{beside}: {_apart(ratio)}"
+        return f"{label} {after} is {_apart(ratio, f' as {label} {before}')}"
+    return f"{label} {before} -> {after}: {_apart(ratio)}"
 
 
-def _apart(ratio: SpeedRatio) -> str:
-    """Return a ratio with its confidence."""
-    told = f"{ratio_words(ratio)} as fast"
+def _apart(ratio: SpeedRatio, than: str = "") -> str:
+    """Return a ratio with its confidence.
+
+    than: the words after `as fast`
+    """
+    told = f"{ratio_words(ratio)} as fast{than}"
     if ratio.no_interval_reason is not None:
         return f"{told}, no interval ({ratio.no_interval_reason})"
     if not ratio.is_tied:
@@ -235,18 +237,19 @@ def _confounded(study: Study, base: str) -> str:
     several = [effect for effect in study.confounded if effect.ratio is not None]
     if not several:
         return ""
-    names = dict.fromkeys(COLUMN_LABELS.get(c.name, c.name) for e in several for c in e.changes)
-    facts = list(names)
     if len(several) == 1:
-        setting = _whole_label(several[0], study, study.effects)
-        return (
-            f" Confounded: one setting ({setting}) differs from {base} in {join_words(facts)}, so "
-            "the effect of each of these facts is unknown."
-        )
+        changes = join_words([*map(_change_words, several[0].changes)])
+        return f" Confounded: {changes} change together, so the effect of each is unknown."
+    names = dict.fromkeys(COLUMN_LABELS.get(c.name, c.name) for e in several for c in e.changes)
     return (
         f" Confounded: {len(several)} settings differ from {base} in several facts at once "
-        f"({', '.join(facts)}), so the effect of each fact is unknown."
+        f"({', '.join(names)}), so the effect of each fact is unknown."
     )
+
+
+def _change_words(change: Change) -> str:
+    label = COLUMN_LABELS.get(change.name, change.name)
+    return f"{label} {value_words(change.before)} -> {value_words(change.after)}"
 
 
 def _why_no_ratio(study: Study) -> str:

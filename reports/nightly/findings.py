@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from itertools import chain, takewhile
@@ -213,10 +213,12 @@ def exit_reasons(night: Night) -> list[str]:
 
 def told_failures(night: Night) -> list[str]:
     """Return the keys of the findings of a night, for `Night.told` of later nights."""
-    found = find(build_digest(night))
+    digest = build_digest(night)
+    found = find(digest)
     failed = (one.run_id for one in of_kinds(found, FAILED, STOPPED))
     others = of_kinds(found, SILENT, SLOWED, UNREAD)
     return [
+        *(told_key(UNREAD, source["path"]) for source in digest.launches_without_steps),
         *(failure_key(run_id) for run_id in failed if run_id is not None),
         *(told_key(one.kind, _subject(one)) for one in others),
     ]
@@ -267,7 +269,10 @@ class JobRecords:
         for row in rows:
             by_job[row["series"] or row["job"] or row["run_id"]].append(row)
         newest = max(_starts(rows), default=None)
-        return cls(digest, by_job, {run["run_id"] for run in digest.runs}, newest)
+        tonight = {run["run_id"] for run in digest.runs}
+        for source in digest.launches_without_steps:
+            _add_launch(by_job.values(), source, tonight)
+        return cls(digest, by_job, tonight, newest)
 
     @property
     def now(self) -> datetime:
@@ -356,6 +361,8 @@ class JobRecords:
 
     def _is_new(self, row: Row) -> bool:
         """Return whether no earlier night told the failure of a run."""
+        if row["run_id"] is None:  # a launch without steps, of tonight
+            return True
         night = self.digest.night
         if failure_key(row["run_id"]) in night.told:
             return False
@@ -415,6 +422,23 @@ class JobRecords:
         """Return the run's name, unique among the runs of tonight."""
         labels = {run["run_id"]: run["label"] for run in self.digest.runs}
         return str(labels.get(row["run_id"], row["name"]))
+
+
+def _add_launch(jobs: Iterable[list[Row]], source: Row, tonight: Collection[str]) -> None:
+    """Add a launch that failed before any step to the runs of its job.
+
+    It has no run_id. jobs: their runs, oldest first; source: of NightDigest.launches_without_steps
+    tonight: ids of runs; a job that has one went on
+    """
+    place = source["place"]
+    of_place = [rows for rows in jobs if place is not None and rows[-1]["place"] == place]
+    idle = [rows for rows in of_place if not any(row["run_id"] in tonight for row in rows)]
+    if not idle or len(idle) < len(of_place):
+        return
+    rows = max(idle, key=_starts)
+    never = {"run_id": None, "at": None, "step_lines": 0, "last_step": None, "last_at": None}
+    launch = {"outcome": "crashed", "outcome_text": source["launch_error"], "path": source["path"]}
+    rows.append({**rows[-1], **never, **launch})
 
 
 NO_JOB: Final[Row] = {"label": "", "framework": None, "synthetic": False}

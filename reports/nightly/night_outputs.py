@@ -83,7 +83,7 @@ def markdown(night: Night) -> str:
     watched = [one for one in of_kinds(find(found), *WATCHED_FINDINGS) if one.new]
     failed = [
         *_some([_crash(run) for run in bad_outcome_runs(found)]),
-        *_some([_not_read(row) for row in found.failed]),
+        *_some([_not_read(row) for row in _without_run(found)]),
     ]
     notes = [
         *_some([MARKDOWN_STYLE.plain(words) for words in night.comparison]),
@@ -162,10 +162,17 @@ def _crash(run: NightRun) -> str:
     return f"{MARKDOWN_STYLE.plain(run['label'])} ({failure_label(run)}){cause}{log}"
 
 
+def _without_run(digest: NightDigest) -> list[Mapping[str, Any]]:
+    """Return the sources that could not be read, and launches without steps."""
+    sources = (*digest.failed, *digest.launches_without_steps)
+    return list({source["path"]: source for source in sources}.values())
+
+
 def _not_read(source: Mapping[str, Any]) -> str:
     why = str(source["message"]).partition("\n")[0]
     path, why = (MARKDOWN_STYLE.plain(text) for text in (source["path"], why[:MAX_MESSAGE_TEXT]))
-    return f"{path} (unreadable): {why}"
+    kind = "failed" if source["launch_error"] else "unreadable"
+    return f"{path} ({kind}): {why}"
 
 
 # --- JSON -----------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from typing import Any, Final, cast
 
 import polars as pl
 
-from fairmfu.ingest.core.schema import TIMESTAMP
+from fairmfu.ingest.core.schema import BOOL, TEXT, TIMESTAMP
 from fairmfu.metrics.compare.history import ChangeRow, SeriesRow
 from fairmfu.metrics.compare.rhythm import MAX_CLOCK_LEAD, overdue
 from fairmfu.metrics.compare.watched_metrics import WATCHED_SCHEMA
@@ -93,6 +93,20 @@ STATE_NEW, STATE_STEADY, STATE_SUSPECT, STATE_REGRESSED, STATE_IMPROVED = (
 SYNTHETIC_PART: Final = "synthetic"
 """Last part of a synthetic series' name (metrics.compare.history)."""
 
+SOURCE_SCHEMA: Final = pl.Schema(
+    {
+        **dict.fromkeys(("path", "status", "message", "kind", "place", "launch_error"), TEXT),
+        "new": BOOL,
+    }
+)
+"""Columns of sources.
+
+status: read, known, failed or passed; kind: identifier of the message
+place: what the logs of one job share (ingest.extract.run_names.job_place)
+launch_error: of a launch that failed before any step, so that it has no run
+new: not told by an earlier night
+"""
+
 SOURCE_FAILED: Final = "failed"
 """Status of a source that could not be read."""
 
@@ -112,7 +126,7 @@ class Night:
     series, points, changes, unplaced: as in metrics.compare.history; changes with a column `new`
         (BOOL): first reported tonight
     tonight: METRICS rows of runs that are new or changed tonight
-    sources: path, status (read, known, failed, passed), message, kind (identifier of the message)
+    sources: columns of SOURCE_SCHEMA
     notes: sentences on the night itself; comparison: who is faster among tonight's runs
     threshold: share below which a change does not count
     runs_page: relative link to the full report of tonight's runs
@@ -166,6 +180,12 @@ class NightDigest:
     shared: str
     runs: list[NightRun]
     failed: list[dict[str, Any]]
+
+    @property
+    def launches_without_steps(self) -> list[Row]:
+        """Sources of tonight that hold a failed launch and no step, by name."""
+        failed = self.night.sources.filter(pl.col("new"), pl.col("launch_error").is_not_null())
+        return list(failed.sort("path").iter_rows(named=True))
 
     @property
     def regressions(self) -> list[NightChange]:

@@ -28,8 +28,9 @@ from fairmfu.ingest.core.errors import FairmfuError, explain_write_error
 from fairmfu.ingest.core.progress import note_progress
 from fairmfu.ingest.core.schema import BOOL, INT, TEXT, TEXT_LIST, TIMESTAMP
 from fairmfu.ingest.detect.format_lookup import load_format_catalog
+from fairmfu.ingest.detect.messages import FAILED_BEFORE_STEPS, LAUNCH_FAILED
 from fairmfu.ingest.extract.engine_api import ReadEngine
-from fairmfu.ingest.extract.run_names import name_fact, named_job
+from fairmfu.ingest.extract.run_names import job_place, name_fact, named_job
 from fairmfu.ingest.facts.config_file import CONFIG_NAME, DEFAULT_STORE
 from fairmfu.ingest.pipeline import ingest_run
 from fairmfu.ingest.pipeline.ingest_run import Outcome
@@ -63,7 +64,7 @@ from .findings import FIRST_NIGHT_WINDOW, UNREAD, exit_code, told_failures, told
 from .issue_files import filed_runs, issue_files
 from .jobs import jobs_of_runs
 from .night_files import ARCHIVE, CHARTS, DATED, INDEX, LOG_FILE
-from .night_report import DEFAULT_FAIL_ON, Night
+from .night_report import DEFAULT_FAIL_ON, SOURCE_SCHEMA, Night
 from .watch import watch_night
 
 NIGHTS: Final = "nights"
@@ -397,11 +398,19 @@ def _sources(outcomes: Sequence[Outcome], earlier_keys: Collection[str]) -> pl.D
             "message": x.message.removeprefix(f"{x.given}: "),
             "kind": x.kind,
             "new": told_key(UNREAD, str(x.given)) not in earlier_keys,
+            "place": job_place(Path(x.given).absolute()),
+            "launch_error": _launch_error(x),
         }
         for x in outcomes
     ]
-    names = ("path", "status", "message", "kind")
-    return pl.DataFrame(rows, schema=pl.Schema({**dict.fromkeys(names, TEXT), "new": BOOL}))
+    return pl.DataFrame(rows, schema=SOURCE_SCHEMA)
+
+
+def _launch_error(outcome: Outcome) -> str | None:
+    """Return the error of a launch that failed before any step."""
+    if outcome.kind != FAILED_BEFORE_STEPS.identifier:
+        return None
+    return outcome.message.partition(LAUNCH_FAILED)[2].partition("\n")[0]
 
 
 def _note_new_store(order: NightlyOrder, diary: _Diary) -> None:

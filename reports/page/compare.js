@@ -6,6 +6,7 @@ const PANELS = ["tgs", "step_s", "loss", "memory"];
 const STEADY = "counted"; // a window that TGS counts
 const OTHER_SPEED = "steps at another speed"; // one of a lasting speed that TGS is not of
 const PALE = 0.55; // opacity of such windows
+const ACROSS = {steps: "at", tokens: "tokens", time: "time_s"}; // the axis of each choice
 const MINUTE = 60, HOUR = 3600; // seconds
 
 const chosenRuns = () => state.compare.split(",").filter(Boolean);
@@ -153,7 +154,7 @@ function overlay(section, told) {
   const points = known.filter(({x}) => x >= reach[0] && x <= reach[1]);
   const own = {reach, digits: state.x === "tokens" ? "~s" : ",~r", least: state.x === "steps" ? 1 : 0};
   const leaveOut = PANELS.filter((name) => !points.some((point) => point[name] !== null));
-  section.querySelector("[name=x]").value = state.x;
+  offer(section.querySelector("[name=x]"), told);
   for (const name of ["from", "to"]) section.querySelector(`[name=${name}]`).value = state[name];
   section.querySelector(".about").textContent = aboutCurves(told, known);
   const before = section.querySelector("figure");
@@ -169,6 +170,16 @@ function overlay(section, told) {
   inView.observe(figure);
 }
 
+/** Says which axes no chosen run has. */
+function offer(list, told) {
+  for (const option of list.options) {
+    const none = !told.some(({bins}) => bins.some((bin) => bin[ACROSS[option.value]] !== null));
+    option.disabled = none && option.value !== state.x;
+    option.textContent = option.value + (none ? " (not known of these runs)" : "");
+  }
+  list.value = state.x;
+}
+
 const bound = (name, usual) => (state[name] !== "" && Number.isFinite(Number(state[name])) ? Number(state[name]) : usual);
 
 /** The title of the axis, and the size of its unit. */
@@ -181,7 +192,7 @@ function unitOf(told) {
 
 /** The points of a run's curves; TGS is that of windows at a lasting speed, in parts of one speed. */
 function pointsOf({run, row, place, bins}, size) {
-  const across = {steps: "at", tokens: "tokens", time: "time_s"}[state.x];
+  const across = ACROSS[state.x];
   const parts = partsOf(bins);
   return bins.map((bin, at) => ({
     run_id: run,

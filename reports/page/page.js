@@ -2,14 +2,14 @@
 // keeps what the reader chose (convention, filters, one run) the same everywhere and in the address.
 const DEFAULTS = {
   ...{attention: "exact", peak: "own", framework: "", model: "", accelerator: "", selected: ""},
-  ...{sort: "", find: "", hide: ""}, // of the table of runs
+  ...{sort: "", find: "", hide: "", more: ""}, // of the table of runs
   ...{compare: "", x: "steps", from: "", to: "", facts: "differing"}, // of chosen runs
 };
 const KNOWN = {
   ...{attention: ["exact", "full"], peak: ["own", "bf16"]},
   ...{x: ["steps", "tokens", "time"], facts: ["differing", "all"]},
 };
-const FREE = ["sort", "find", "hide", "compare", "from", "to"]; // any text
+const FREE = ["sort", "find", "hide", "more", "compare", "from", "to"]; // any text
 const NEAR = "400px"; // a chart is drawn when it is so near to what is seen
 const NARROW = 700; // below this many pixels panels stand one below the other
 const LEAST = 80; // pixels below which no panel shrinks
@@ -39,6 +39,7 @@ function changeChosen(chosen) {
 function show() {
   root.dataset.attention = state.attention;
   root.dataset.peak = state.peak;
+  root.toggleAttribute("data-filtered", isFiltered());
   for (const control of controls ? all("input, select", controls) : []) {
     if (control.type === "radio") control.checked = control.value === state[control.name];
     else control.value = state[control.name];
@@ -56,6 +57,7 @@ let sorted; // the convention by which tables were sorted last
 let comparing; // until the section of chosen runs is what the reader chose
 
 const FILTERS = ["framework", "model", "accelerator"];
+const isFiltered = () => FILTERS.some((name) => state[name]);
 const fits = (subject) => FILTERS.every((name) => !state[name] || state[name] === subject[name]);
 
 /** Hides the runs that the filters leave out, and marks the selected one. */
@@ -94,7 +96,8 @@ function say() {
   const [shown, total] = [[...subjects.keys()].filter(runFits).length, subjects.size];
   const runs = total === 1 ? "run" : "runs";
   const words = [];
-  if (total) words.push(total === 1 && shown ? "One run." : shown === total ? `All ${total} ${runs} shown.` : `${shown} of ${total} ${runs} shown.`);
+  if (isFiltered()) words.push(`${shown} of ${total} ${runs} pass the filters.`);
+  else if (controls.querySelector("select")) words.push("No filter.");
   if (state.selected) words.push(`Selected: ${nameOf(state.selected)}.`);
   const line = controls.querySelector(".status");
   if (line.textContent !== words.join(" ")) line.textContent = words.join(" ");

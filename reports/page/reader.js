@@ -1,10 +1,19 @@
 // --- the reader ---------------------------------------------------------------------------------
 
+/** The part of the page that is being read; nothing at the page's top. */
+function placeRead() {
+  const heads = [...all("main h2[id], main > section[id]")];
+  return heads.findLast((head) => head.offsetHeight && head.getBoundingClientRect().top < innerHeight / 3 && scrollY > innerHeight / 2);
+}
+
 document.addEventListener("toggle", ({target}) => {
   if (target.open) unpack(target);
 }, true);
 document.addEventListener("change", ({target}) => {
-  if (controls?.contains(target) && target.name in state) change({[target.name]: target.value});
+  if (!controls?.contains(target) || !(target.name in state)) return;
+  const place = placeRead();
+  change({[target.name]: target.value});
+  if (place && !place.matches(".filtered")) land(place);
 });
 document.addEventListener("click", ({target}) => {
   const place = target.closest?.("a[href^='#']")?.hash;
@@ -45,6 +54,7 @@ addEventListener("resize", () => {
   clearTimeout(resized);
   resized = setTimeout(() => {
     refit();
+    freeWidths();
     clear();
   }, 200);
 });

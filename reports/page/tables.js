@@ -43,9 +43,12 @@ function arrange(within) {
 function toolsOf(table) {
   const input = built("input", {type: "search", autocomplete: "off"});
   const example = headsOf(table).find((head) => head.matches(".number"));
-  input.placeholder = `words, or ${example ? nameOfColumn(example) : "column"}:8, MFU>40`;
+  input.placeholder = `words, or ${example ? nameOfColumn(example) : "column"}:8 MFU>=40`;
+  table.tBodies[0].dataset.hint = FIND_HINT;
   const found = built("output");
   input.addEventListener("input", () => {
+    keepWidths(table);
+    label("");
     state.find = input.value;
     find(table);
     remembered();
@@ -57,6 +60,20 @@ function toolsOf(table) {
   save.addEventListener("click", () => label(saved(csvOf(table), `${table.closest("section")?.id || "table"}.csv`)));
   const words = built("label", {}, "Search all columns ", input);
   return built("div", {className: "find screen"}, words, found, orderOf(table), copy, save, said, columnsOf(table));
+}
+
+const FIND_HINT = "Words search all columns. COLUMN:VALUE, COLUMN>NUMBER and COLUMN<=NUMBER search one.";
+
+/** Keeps the widths of a table's columns, so that a search moves no heading. */
+function keepWidths(table) {
+  const heads = headsOf(table).filter((head) => !head.style.getPropertyValue("--width"));
+  const widths = heads.map((head) => head.offsetWidth);
+  for (const [at, head] of heads.entries()) if (widths[at]) head.style.setProperty("--width", `${widths[at]}px`);
+}
+
+/** Lets the columns take the widths that they need. */
+function freeWidths() {
+  for (const head of all(".sortable thead th")) head.style.removeProperty("--width");
 }
 
 const CSV_BUTTONS = ["Copy", "Save"];
@@ -92,9 +109,12 @@ function columnsOf(table) {
   for (const head of headsOf(table).slice(1)) {
     const box = built("input", {type: "checkbox", checked: true, autocomplete: "off"});
     box.dataset.column = nameOfColumn(head);
+    if (head.matches(".extra")) box.dataset.extra = "yes";
     box.addEventListener("change", () => {
-      const hidden = [...all("[data-column]", menu)].filter(({checked}) => !checked);
-      state.hide = hidden.map(({dataset}) => dataset.column).join(",");
+      const boxes = [...all("[data-column]", menu)];
+      const listed = (some) => boxes.filter(some).map(({dataset}) => dataset.column).join(",");
+      state.hide = listed(({checked, dataset}) => !checked && !dataset.extra);
+      state.more = listed(({checked, dataset}) => checked && dataset.extra);
       narrow(table);
       remember();
     });
@@ -199,7 +219,7 @@ const conventional = (parts) => parts[0].includes(":");
 
 /** Hides the rows that lack one of the words, or the value of a column. */
 function find(table) {
-  const words = state.find.toLowerCase().split(/\s+/).filter(Boolean);
+  const words = wordsOf(state.find);
   const tests = words.map((word) => testOf(word, headsOf(table)));
   const fitting = rowsOf(table).filter((row) => {
     const fit = tests.every((test) => test(row));
@@ -211,9 +231,21 @@ function find(table) {
   tools.querySelector("output").textContent = words.length ? `${fitting.length} of ${rowsOf(table).length} rows` : "";
 }
 
+/** The words of a search; a comma may follow a word, and blanks may stand beside a sign. */
+const wordsOf = (text) =>
+  text.toLowerCase().replace(/\s*([:<>]=?)\s*/g, "$1").split(/,?\s+|,$/).filter(Boolean);
+
+const SIGNS = {
+  ":": (value, asked) => value === asked,
+  "<": (value, asked) => value < asked,
+  "<=": (value, asked) => value <= asked,
+  ">": (value, asked) => value > asked,
+  ">=": (value, asked) => value >= asked,
+};
+
 /** The test that a word of a search is: "qwen" of the whole row, "gpus:8" and "mfu>40" of a column. */
 function testOf(word, heads) {
-  const [, name, sign, text] = word.match(/^([^:<>]+)([:<>])(.+)$/) ?? [];
+  const [, name, sign, text] = word.match(/^([^:<>]+)(:|[<>]=?)(.+)$/) ?? [];
   const head = name && heads.find((each) => nameOfColumn(each).toLowerCase() === name);
   if (!head) return (row) => row.textContent.toLowerCase().includes(word);
   const numeric = head.matches(".number");
@@ -222,18 +254,18 @@ function testOf(word, heads) {
     const cell = row.cells[head.cellIndex];
     const value = keyOf(cell, numeric);
     if (!numeric) return sign === ":" && `${value} ${cell.dataset.note ?? ""}`.toLowerCase().includes(asked);
-    if (value === "") return false;
-    return sign === ":" ? value === asked : sign === "<" ? value < asked : value > asked;
+    return value !== "" && SIGNS[sign](value, asked);
   };
 }
 
-/** Hides the columns that the reader left out. */
+/** Hides the columns that the reader left out, and the extra ones that were not asked for. */
 function narrow(table) {
-  const hidden = new Set(state.hide.split(","));
+  const [hidden, more] = [state.hide, state.more].map((names) => new Set(names.split(",")));
+  const isShown = (name, extra) => (extra ? more.has(name) : !hidden.has(name));
   for (const box of all("[data-column]", toolsBefore(table))) {
-    box.checked = !hidden.has(box.dataset.column);
+    box.checked = isShown(box.dataset.column, box.dataset.extra);
   }
-  const places = headsOf(table).filter((head) => head.cellIndex && hidden.has(nameOfColumn(head)));
+  const places = headsOf(table).filter((head) => head.cellIndex && !isShown(nameOfColumn(head), head.matches(".extra")));
   const rule = places.map(({cellIndex}) => `.sortable tr > :nth-child(${cellIndex + 1})`).join();
   const tools = toolsBefore(table);
   const style = tools.querySelector("style") ?? tools.appendChild(built("style"));

@@ -504,7 +504,7 @@ class _Speaker:
         if not any(side.has_run_interval for side in self.sides):
             twice = sorted({str(s.rows[0]["setup"]) for s in self.sides if s.repeats > 1})
             if not twice:
-                unknown = "One run each, so run-to-run noise is unknown."
+                unknown = "No setup has a second run, so run-to-run noise is unknown."
                 within = "Intervals cover variation within a run only."
                 return f"{unknown} {within}{self._may_repeat(self.sides)}"
             return " ".join(map(self._two_repeats, twice))

@@ -15,11 +15,11 @@ from fairmfu.metrics.compare.history import (
     UNPLACED_SCHEMA,
 )
 from fairmfu.metrics.core.run_table import METRICS
-from fairmfu.reports.nightly.night_report import Night
+from fairmfu.reports.nightly.night_report import SOURCE_SCHEMA, Night
 
 NOW = datetime(2026, 3, 14, 5, 41, tzinfo=UTC)
 FORMULA = "fairmfu-1"
-SOURCES = pl.Schema(dict.fromkeys(("path", "status", "message", "kind"), pl.String()))
+
 RATES = {"torchtitan": 5_830.0, "xtuner": 5_410.0, "deepspeed": 4_920.0}
 MODELS = ("llama3-8b", "qwen3-32b", "llama3-70b", "mixtral-8x7b")
 
@@ -197,7 +197,7 @@ def a_night(*series, runs=(), sources=(), unplaced=(), number=365, **more):
         "changes": frame(pl.Schema({**CHANGE_SCHEMA, "new": pl.Boolean}), tables["changes"]),
         "unplaced": frame(UNPLACED_SCHEMA, unplaced),
         "tonight": frame(METRICS, [*tonight, *runs]),
-        "sources": frame(SOURCES, sources),
+        "sources": frame(SOURCE_SCHEMA, [{"new": True} | row for row in sources]),
         "formula": FORMULA,
         "version": "1.2.3",
     }

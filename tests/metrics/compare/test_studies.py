@@ -79,7 +79,7 @@ def test_a_ladder_names_the_effect_of_each_step() -> None:
 def test_two_facts_at_once_are_confounded_by_name() -> None:
     (study,) = studies_of(rate(5000), rate(6600) | {"compile": "true", "precision": "fp8"})
     assert len(study.confounded) == 1
-    told = "one setting (precision fp8, compile yes) differs from precision bf16 in precision and "
+    told = "Confounded: precision bf16 -> fp8 and compile not stated -> yes change together"
     assert told in study_sentence(study)
 
 
@@ -338,7 +338,7 @@ def test_a_run_without_zero_is_another_setting() -> None:
     told = {tuple(change.name for change in effect.changes) for effect in study.effects}
     assert len(told) == 3
     told = study_sentence(study)
-    against = "; ZeRO stage 2 against ZeRO stage not stated, both at gradient accumulation 4: "
+    against = "; at gradient accumulation 4, ZeRO stage 2 is "
     assert against in told
     offloaded = [*runs[:2], {**runs[2], "offload": "none"}]  # a log without ZeRO says nothing of it
     assert study_sentence(studies_of(*offloaded, chosen=True)[0]) == study_sentence(study)

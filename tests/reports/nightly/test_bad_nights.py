@@ -81,6 +81,45 @@ def test_a_night_that_runs_twice_counts_nothing_twice(nightly: Callable[..., Res
     assert said(again) == "No new run tonight. 2 jobs in the history."
 
 
+@pytest.mark.parametrize(
+    "error",
+    [
+        "ModuleNotFoundError: No module named 'flash_attn'",
+        "torch.distributed.DistBackendError: NCCL error in: ProcessGroupNCCL.cpp:3690, timeout",
+        "[rank0]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.",
+    ],
+)
+def test_a_job_whose_log_is_an_error_alone_failed_tonight(
+    nightly: Callable[..., Result], error: str
+) -> None:
+    """It was skipped, or "unknown format", and the night said only that the job has not run."""
+    assert nightly().exit_code == 0
+    log, other = write(4)
+    log.write_text(f"Traceback (most recent call last):\n  File 'train.py', line 3\n{error}\n")
+    found = nightly()
+    assert found.exit_code == 5
+    text, cause = said(found), error.removeprefix("[rank0]: ")
+    assert text.startswith("1 of 2 jobs failed tonight: ")
+    assert "before step 1)" in text
+    assert f"{cause.removesuffix('.')}. Read the log: {log.absolute()}" in text
+    (one,) = (row for row in summary()["findings"] if row["id"] == "job-failed")
+    assert one["evidence"] == cause
+    assert f"{log.absolute()} (failed): no training step" in Path("out/summary.md").read_text(
+        "utf-8"
+    )
+    assert "failed tonight" not in said(nightly())
+    assert other.exists()
+
+
+def test_an_error_file_beside_the_log_of_a_run_fails_no_job(nightly: Callable[..., Result]) -> None:
+    assert nightly().exit_code == 0
+    log, _ = write(4)
+    log.with_suffix(".err").write_text("ValueError: of a worker that was not needed\n")
+    found = nightly()
+    assert found.exit_code == 0
+    assert "failed tonight" not in said(found)
+
+
 def test_two_logs_of_one_job_in_a_night(nightly: Callable[..., Result]) -> None:
     """A copy is no second run; a second run is one, and is named."""
     assert nightly().exit_code == 0

@@ -27,6 +27,7 @@ from fairmfu.reports.nightly.headline import brief_headline, headline
 from fairmfu.reports.nightly.night_html import AGE_SCRIPT, pages, status_js
 from fairmfu.reports.nightly.night_outputs import junit, markdown, summary, svg_name, svgs
 from fairmfu.reports.nightly.night_report import (
+    SOURCE_SCHEMA,
     Night,
     build_digest,
     format_day,
@@ -48,7 +49,6 @@ from tests.support.told_nights import (
     FORMULA,
     NOW,
     RISE,
-    SOURCES,
     a_night,
     a_series,
     crashed,
@@ -399,7 +399,7 @@ def through_history(rows, **given):
         changes=found.changes.with_columns(new=pl.col("found_at") == last),
         unplaced=found.unplaced,
         tonight=metrics.filter(pl.col("started_at") == last),
-        sources=pl.DataFrame(schema=SOURCES),
+        sources=SOURCE_SCHEMA.to_frame(),
         formula=FORMULA,
         version="1.2.3",
     )

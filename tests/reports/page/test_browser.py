@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
+from operator import eq, ge, gt, le, lt
 from pathlib import Path
 from random import Random
 from typing import Any, Final
@@ -506,7 +507,8 @@ def test_filters_agree_with_the_data_also_in_packed_folds(
             for runs, seen in tab.ask(PARTS):
                 assert seen == (not fitting.isdisjoint(runs)), (wanted, runs)
             said = tab.page.inner_text(".controls .status")
-            assert re.findall(r"\d+", said)[0] == str(len(fitting)), (wanted, said)
+            told = f"{len(fitting)} of " if any(wanted.values()) else "No filter."
+            assert said.startswith(told), (wanted, said)
             rows = "" if len(fitting) == len(of_run) else f" {len(fitting)} "
             assert tab.page.inner_text("#runs .csv").startswith(f"Copy{rows}"), wanted
 
@@ -568,6 +570,60 @@ def test_a_search_leaves_the_rows_with_all_words(
         assert tab.page.inner_text("#runs output").startswith(f"{len(expected)} of ")
         tab.page.get_by_label("Search all columns").fill("")
         assert tab.ask(TABLE) == list(told.data["runs"])
+
+
+LEFTS: Final = """() => [...document.querySelectorAll("#runs thead th")].map(
+  (head) => head.getBoundingClientRect().left)"""
+
+
+def test_a_search_compares_with_any_sign_and_moves_no_heading(
+    reading: Reading, report: Path, told: ReportContent
+) -> None:
+    """A search for `GPUs>=64` said that there is no such run; clicks missed headings after one."""
+    runs = told.data["runs"]
+    signs = {":": eq, ">": gt, ">=": ge, "<": lt, "<=": le}
+    chance = Random(64)  # noqa: S311 - a choice of searches
+    with reading(report) as tab:
+        search, before = tab.page.get_by_label("Search all columns"), tab.ask(LEFTS)
+        for sign in [*signs, *signs]:
+            column, field = chance.choice(
+                [("TGS", "tgs"), ("GPUs", "gpus"), ("s/step", "seconds_per_step")]
+            )
+            border = six_digits(chance.choice([run[field] for run in runs.values() if run[field]]))
+            blank, comma = chance.choice(["", " "]), chance.choice(["", ","])
+            search.fill(f"{column}{blank}{sign}{blank}{border:g}{comma} outcome:completed")
+            expected = {
+                run_id
+                for run_id, run in runs.items()
+                if run["outcome"] == "completed"
+                and run[field] is not None
+                and signs[sign](six_digits(run[field]), border)
+            }
+            assert set(tab.ask(TABLE)) == expected, search.input_value()
+            assert tab.ask(LEFTS) == pytest.approx(before, abs=2)
+        search.fill("nothing of this")
+        hint = tab.ask(
+            "() => getComputedStyle(document.querySelector('#runs tbody'), '::after').content"
+        )
+        assert "COLUMN>NUMBER" in hint
+
+
+def test_the_contents_stay_beside_a_wide_page_and_count_only_without_a_filter(
+    reading: Reading, report: Path
+) -> None:
+    with reading(report, width=1440) as tab:
+        contents = tab.page.get_by_role("navigation", name="Contents")
+        tab.ask("() => scrollTo(0, document.body.scrollHeight)")
+        box = contents.bounding_box()
+        main = tab.page.locator("main").bounding_box()
+        assert box is not None
+        assert main is not None
+        assert box["y"] >= 0
+        assert box["x"] + box["width"] <= main["x"]
+        assert contents.locator(".of-all").first.is_visible()
+        choose(tab, "framework", "xtuner")
+        assert not contents.locator(".of-all").first.is_visible()
+        assert "whatever the filters" in tab.page.inner_text(".overview")
 
 
 COPIED: Final = """(() => {
@@ -652,6 +708,15 @@ def test_columns_are_chosen_by_keyboard_and_kept_in_the_address(
         assert tab.ask(HEADS) == chosen
         assert tab.page.input_value("#runs [type=search]") == "completed"
         assert tab.ask(TABLE) == rows
+
+
+def test_extra_columns_are_hidden_until_they_are_chosen(reading: Reading, report: Path) -> None:
+    with reading(report) as tab:
+        shown = tab.ask(HEADS)
+        assert not {*EXTRA_COLUMNS, "Our TFLOP/s", "Logged MFU", "Version"} & {*shown}
+        tab.page.locator(".columns summary").press("Enter")
+        tab.page.get_by_role("checkbox", name="Version").press("Space")
+        assert tab.ask(HEADS) == [*shown, "Version"]
 
 
 CURVES: Final = """() => JSON.parse(

@@ -238,7 +238,7 @@ def test_equal_runs_with_different_logs():
     assert "although their logs print 298, 331 and 412 TFLOP/s per GPU." in says
     assert "Ours (exact attention): 300, 300 and 300 TFLOP/s per GPU" in says
     assert "Order by logged figures: xtuner-8b, torchtitan-8b, deepspeed-8b." in says
-    assert "One run each, so run-to-run noise is unknown." in says
+    assert "No setup has a second run, so run-to-run noise is unknown." in says
     assert "xtuner-8b would seem 1.38x as fast as" in says
     label = "llama-3-8b, 8,192 tokens, bf16, NVIDIA H100 SXM"
     assert f"synthetic runs deepspeed, torchtitan, xtuner: {label}" in says

@@ -205,15 +205,15 @@ def test_a_chart_drawn_later_has_the_choices_made_before(reading: Reading, eithe
 def test_a_filter_hides_runs_and_says_how_many_are_left(reading: Reading, page: Path) -> None:
     with reading(page) as tab:
         tab.until(DRAWN)
-        assert status(tab) == "All 6 runs shown."
+        assert status(tab) == "No filter."
         assert tab.ask(ROWS) == 6
         tab.page.select_option("select[name=model]", "llama3-8b")
-        assert status(tab) == "3 of 6 runs shown."
+        assert status(tab) == "3 of 6 runs pass the filters."
         assert tab.ask(ROWS) == 3
         assert not tab.page.is_visible("#run-0002")
         tab.until(f"() => String(({MARKS})()) === '3,3'")
         tab.page.select_option("select[name=accelerator]", "A100")
-        assert status(tab) == "1 of 6 runs shown."
+        assert status(tab) == "1 of 6 runs pass the filters."
         tab.page.select_option("select[name=model]", "")
         tab.page.select_option("select[name=accelerator]", "")
         assert tab.ask(ROWS) == 6
@@ -225,7 +225,7 @@ def test_a_run_is_selected_by_its_name_and_let_go_again(reading: Reading, page: 
         button = tab.page.locator("tbody button.pick").nth(2)
         button.click()
         tab.until(f"() => ({DOTS})().filter((opacity) => opacity === '1').length === 2")
-        assert status(tab) == "All 6 runs shown. Selected: run 2."
+        assert status(tab) == "No filter. Selected: run 2."
         assert button.get_attribute("aria-pressed") == "true"
         assert tab.page.locator("tr.selected").count() == 1
         mark = (
@@ -233,11 +233,11 @@ def test_a_run_is_selected_by_its_name_and_let_go_again(reading: Reading, page: 
         )
         assert "\N{BLACK RIGHT-POINTING SMALL TRIANGLE}" in tab.ask(mark)  # not by colour alone
         button.click()
-        assert status(tab) == "All 6 runs shown."
+        assert status(tab) == "No filter."
         button.press("Enter")
         assert "Selected" in status(tab)
         tab.page.keyboard.press("Escape")
-        assert status(tab) == "All 6 runs shown."
+        assert status(tab) == "No filter."
         assert tab.page.locator(".selected").count() == 0
         assert tab.page.evaluate("location.hash") == ""
 
@@ -259,9 +259,9 @@ def test_the_address_keeps_the_choices_and_brings_them_back(reading: Reading, pa
         assert tab.page.is_checked("input[value=full]")
         assert tab.page.is_checked("input[value=bf16]")
         assert tab.page.input_value("select[name=model]") == "qwen3-32b"
-        assert status(tab) == "3 of 6 runs shown. Selected: run 2."
+        assert status(tab) == "3 of 6 runs pass the filters. Selected: run 2."
         tab.page.reload()
-        assert status(tab) == "3 of 6 runs shown. Selected: run 2."
+        assert status(tab) == "3 of 6 runs pass the filters. Selected: run 2."
 
 
 @pytest.mark.parametrize(
@@ -271,7 +271,7 @@ def test_an_address_that_names_nothing_changes_nothing(
     reading: Reading, page: Path, fragment: str
 ) -> None:
     with reading(page, fragment=fragment) as tab:
-        assert status(tab) == "All 6 runs shown."
+        assert status(tab) == "No filter."
         assert tab.page.evaluate("({...document.documentElement.dataset})") == {
             "attention": "exact",
             "peak": "own",

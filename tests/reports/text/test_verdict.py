@@ -169,7 +169,7 @@ def test_runs_that_lack_nothing_and_have_no_rank_do_not_ask_for_facts(shelf: She
 def test_one_run_each_says_what_is_unknown(shelf: Shelf) -> None:
     shelf.put("titan", "torchtitan", 1.28, seed=1)
     shelf.put("xtuner", "xtuner", 1.40, seed=2)
-    assert "One run each, so run-to-run noise is unknown." in shelf.compare()
+    assert "No setup has a second run, so run-to-run noise is unknown." in shelf.compare()
 
 
 def repeats(shelf: Shelf, log_format: str, rates: Sequence[float], facts: str = "") -> None:
@@ -337,7 +337,7 @@ def test_json_stays_a_list_of_rows_and_holds_the_sentence(shelf: Shelf) -> None:
     assert [row["logged_rank"] for row in rows] == [2, 1]
     for row in rows:
         assert row["verdict"] in shelf.first_line()
-        assert any(note.startswith("One run each") for note in row["notes"])
+        assert any(note.startswith("No setup has a second run") for note in row["notes"])
         assert row["cost_per_billion_tokens"] == pytest.approx(
             3 * row["gpu_hours_per_billion_tokens"]
         )
