@@ -38,7 +38,6 @@ from ..text.missing_text import OTHER_WORK
 from ..text.run_head import doubts_and_notes, logged_lines, missing_sentence
 from ..text.run_narrative import BAD_OUTCOMES, OUTCOME_LABELS
 from ..text.tabular import percent
-from ..text.verdict import count_noun
 
 Json = dict[str, Any]
 
@@ -219,8 +218,7 @@ NO_FRAMEWORKS_RANKED = "No two frameworks are ranked against each other here"
 def _why_apart(by_framework: Mapping[str, Sequence[ComparisonRow]], names: str) -> str:
     """Return why the ranked runs of frameworks share no group; names: the frameworks."""
     if len(by_framework) == 1:
-        (ranked,) = by_framework.values()
-        return f"all {count_noun(len(ranked), 'ranked run')} are of {names}"
+        return f"all ranked runs are of {names}"
     differing = [
         COLUMN_LABELS[name]
         for name in COMPARABILITY_COLUMNS

@@ -553,7 +553,9 @@ def _by_run(frame: pl.DataFrame) -> dict[str, pl.DataFrame]:
 def understood_shares(sources: pl.DataFrame) -> pl.DataFrame:
     """Add `understood`: the share of lines that are neither other nor unread."""
     known = pl.col("lines") - pl.col("other_lines") - pl.col("unread_lines")
-    return sources.with_columns(understood=known / pl.col("lines"))
+    return sources.with_columns(
+        understood=pl.when(pl.col("lines") > 0).then(known / pl.col("lines"))
+    )
 
 
 def bins_per_run(lines: Sequence[int]) -> int:
