@@ -710,6 +710,15 @@ def test_columns_are_chosen_by_keyboard_and_kept_in_the_address(
         assert tab.ask(TABLE) == rows
 
 
+def test_extra_columns_are_hidden_until_they_are_chosen(reading: Reading, report: Path) -> None:
+    with reading(report) as tab:
+        shown = tab.ask(HEADS)
+        assert not {*EXTRA_COLUMNS, "Our TFLOP/s", "Logged MFU", "Version"} & {*shown}
+        tab.page.locator(".columns summary").press("Enter")
+        tab.page.get_by_role("checkbox", name="Version").press("Space")
+        assert tab.ask(HEADS) == [*shown, "Version"]
+
+
 CURVES: Final = """() => JSON.parse(
   document.querySelector("#compare figure script").textContent).datasets.points"""
 LINES: Final = """() => [...document.querySelectorAll("#compare .mark-line.role-mark path")].map(

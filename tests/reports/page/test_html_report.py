@@ -206,6 +206,8 @@ def test_failed_runs_are_counted_by_cause_with_the_last_words_of_their_logs():
     assert cells["b"] == ["xtuner", model, ends, "KeyboardInterrupt"]
     assert cells["c"][2] == "out of memory, last step 40"
     assert len(cells["c"][3]) < len(long)
+    summaries = re.findall(r"<summary>(.*?)</summary>", rendered(given), re.DOTALL)
+    assert sum(", outcome killed" in squeezed(Page(text).text) for text in summaries) == 2
 
 
 def test_slowed_runs_have_the_loss_that_they_are_in_the_order_of():

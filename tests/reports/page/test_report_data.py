@@ -166,7 +166,8 @@ def walk(html, told):
         except (KeyError, IndexError, ValueError, TypeError):
             wrong.append(f"{place}: leads nowhere ({text!r})")
             continue
-        if not reads_as(text, value):
+        in_gib = f"{text} GiB" if place.endswith(".peak_memory_bytes") else text
+        if not reads_as(text, value) and not reads_as(in_gib, value):
             wrong.append(f"{place}: {text!r} is not {value!r}")
     for place, words, data in seen.figures:
         if data.get("datasets", {}).get("points") == []:  # the script fills it
@@ -227,6 +228,20 @@ def test_every_number_of_the_page_is_in_the_json():
     assert wrong == []
     assert len(seen.shown) > 300
     assert len(seen.figures) > 10
+
+
+def test_every_number_of_studies_and_memory_is_in_the_json():
+    runs = [
+        a_run("xtuner", 10.0 * int(gpus), name=gpus, run_id=gpus, facts=FACTS | {"gpus": gpus})
+        for gpus in ("800", "400")
+    ]
+    for step in (step for run in runs for step in run["steps"]):
+        step["peak_memory_bytes"] = 40.0 * 2**30
+    told = told_of(*runs)
+    assert told.data["studies"]
+    wrong, seen = walk(html_report.render_page(told), report_json(told))
+    assert wrong == []
+    assert ("studies.0.settings.0.peak_memory_bytes", "40.0") in seen.shown
 
 
 @pytest.mark.parametrize(
