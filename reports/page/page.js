@@ -97,7 +97,6 @@ function say() {
   const runs = total === 1 ? "run" : "runs";
   const words = [];
   if (isFiltered()) words.push(`${shown} of ${total} ${runs} pass the filters.`);
-  else if (controls.querySelector("select")) words.push("No filter.");
   if (state.selected) words.push(`Selected: ${nameOf(state.selected)}.`);
   const line = controls.querySelector(".status");
   if (line.textContent !== words.join(" ")) line.textContent = words.join(" ");

@@ -205,7 +205,7 @@ def test_a_chart_drawn_later_has_the_choices_made_before(reading: Reading, eithe
 def test_a_filter_hides_runs_and_says_how_many_are_left(reading: Reading, page: Path) -> None:
     with reading(page) as tab:
         tab.until(DRAWN)
-        assert status(tab) == "No filter."
+        assert status(tab) == ""
         assert tab.ask(ROWS) == 6
         tab.page.select_option("select[name=model]", "llama3-8b")
         assert status(tab) == "3 of 6 runs pass the filters."
@@ -225,7 +225,7 @@ def test_a_run_is_selected_by_its_name_and_let_go_again(reading: Reading, page: 
         button = tab.page.locator("tbody button.pick").nth(2)
         button.click()
         tab.until(f"() => ({DOTS})().filter((opacity) => opacity === '1').length === 2")
-        assert status(tab) == "No filter. Selected: run 2."
+        assert status(tab) == "Selected: run 2."
         assert button.get_attribute("aria-pressed") == "true"
         assert tab.page.locator("tr.selected").count() == 1
         mark = (
@@ -233,11 +233,11 @@ def test_a_run_is_selected_by_its_name_and_let_go_again(reading: Reading, page: 
         )
         assert "\N{BLACK RIGHT-POINTING SMALL TRIANGLE}" in tab.ask(mark)  # not by colour alone
         button.click()
-        assert status(tab) == "No filter."
+        assert status(tab) == ""
         button.press("Enter")
         assert "Selected" in status(tab)
         tab.page.keyboard.press("Escape")
-        assert status(tab) == "No filter."
+        assert status(tab) == ""
         assert tab.page.locator(".selected").count() == 0
         assert tab.page.evaluate("location.hash") == ""
 
@@ -271,7 +271,7 @@ def test_an_address_that_names_nothing_changes_nothing(
     reading: Reading, page: Path, fragment: str
 ) -> None:
     with reading(page, fragment=fragment) as tab:
-        assert status(tab) == "No filter."
+        assert status(tab) == ""
         assert tab.page.evaluate("({...document.documentElement.dataset})") == {
             "attention": "exact",
             "peak": "own",
