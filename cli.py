@@ -2294,10 +2294,11 @@ def _end(rows: Iterable[Mapping[str, Any]], code: int = 0) -> None:
     if failed:
         from fairmfu.reports.text.verdict import count_noun
 
+        named = f"{', '.join(failed[:3])}{' and others' if failed[3:] else ''}"
         _say(
-            f"{count_noun(len(failed), 'run')} could not be analysed, because of a bug in fairmfu: "
-            f"{', '.join(failed[:3])}{' and others' if failed[3:] else ''}. For details: "
-            "fairmfu explain RUN"
+            f"{count_noun(len(failed), 'run')} could not be analysed, because of a bug in fairmfu "
+            f"or a damaged store: {named}. For details: fairmfu explain RUN. Check the store: "
+            "fairmfu doctor"
         )
     if code or failed:
         sys.exit(code or EXIT_UNREAD_SOURCE)

@@ -63,7 +63,8 @@ def _of_catalogue(store: Store) -> list[Finding]:
     try:
         return [*_lines(store), *_read_before(store), *_against_parts(store)]
     except StoreError as error:
-        return [_harm(str(error).removesuffix(". See: fairmfu doctor"), REBUILD_HINT)]
+        what, remedy = _said(error)
+        return [_harm(what, REBUILD_HINT if "fairmfu doctor" in remedy else remedy)]
 
 
 def _parts(shelf: StoreBackend, live: list[parquet_parts.ParquetPart]) -> Iterator[Finding]:

@@ -110,6 +110,13 @@ RECORDS_LOST: Final = ErrorKind(
     StoreError,
     fix="restore them, or ingest the logs again into a new --store",
 )
+RECORD_LOST: Final = ErrorKind(
+    "record-lost",
+    "{path}: the record of this batch is gone, and with it the list of its parts.",
+    "A record between others is missing, or that of the newest batch in the catalogue.",
+    StoreError,
+    fix="restore it, or ingest the logs again into a new --store",
+)
 UNREADABLE_CATALOGUE: Final = ErrorKind(
     "unreadable-catalogue",
     "{path}: cannot be read ({error}).",

@@ -51,6 +51,7 @@ from .messages import (
     QUERY_FAILED,
     QUERY_OF_FILES,
     QUERY_TOO_LONG,
+    RECORD_LOST,
     RECORDS_LOST,
     STORE_PATH_PATTERN,
     UNREADABLE_CATALOGUE,
@@ -277,6 +278,12 @@ class Store:
         if self._is_new():
             raise self._lost()
         with self._locked():
+            try:
+                with self._attached() as con:
+                    self._require_newest_record(con)
+            except StoreError as error:  # a catalogue that cannot be read lists nothing
+                if getattr(error, "kind", "") == RECORD_LOST.identifier:
+                    raise
             return self._rebuild()
 
     def compact(self) -> tuple[int, int]:
@@ -662,6 +669,7 @@ class Store:
                 catalogue.live_parts(con)
                 catalogue.dead_parts(con)
                 last = catalogue.last_batch(con)
+                self._require_newest_record(con)
                 if last > max(parquet_parts.recorded_batches(self.shelf), default=0):
                     raise catalogue.untrusted(con, f"its last batch, {last}, has no record")
         except StoreError as error:
@@ -669,6 +677,24 @@ class Store:
                 raise
             self._rebuild()
             self.says(f"{self._catalogue}: fairmfu did not write it; rebuilt from the parts")
+
+    def _require_newest_record(self, con: Connection) -> None:
+        """Raise StoreError if listed parts are there, and the record of their batch is gone.
+
+        A rebuild would lose them without a word: no later record tells of the gap.
+        """
+        newest = max(parquet_parts.recorded_batches(self.shelf), default=0)
+        there = set(self.shelf.listed(part_paths.PARTS_FOLDER))
+        lost = [
+            part.first_batch
+            for part in catalogue.live_parts(con)
+            if part.first_batch > newest and part.path in there
+        ]
+        if newest and lost:
+            raise self._record_lost(min(lost))
+
+    def _record_lost(self, batch: int) -> StoreError:
+        return RECORD_LOST(path=self.shelf.at(parquet_parts.record_path(batch)))
 
     def _meet(self) -> None:
         """Update the catalogue from other machines, once per SYNC_INTERVAL_S."""
@@ -727,6 +753,8 @@ class Store:
             records = self.path / part_paths.PARTS_FOLDER / part_paths.RECORD_TABLE
             raise RECORDS_LOST(path=records)
         for record in parquet_parts.read_records(self.shelf, until):
+            if not record.full and record.batch != last + 1:
+                raise self._record_lost(last + 1)
             kept = {} if record.full else parts
             parts = kept | {part.path: part for part in record.parts}
             last = record.batch

@@ -139,7 +139,7 @@ def extra_object(store: Path, rng: random.Random) -> str:
             "create index by_path on held.parts (path)",
             "create unique index by_run on held.runs (run_id)",
             "create table held.log (p varchar); create trigger noted after insert on held.dead "
-            "for each row insert into held.log values ('x')",
+            "for each row insert into held.log values (new.path)",
         ]
     )
     with opened(store) as con:
