@@ -115,8 +115,10 @@ RECORD_LOST: Final = ErrorKind(
     "{path}: the record of this batch is gone, and with it the list of its parts.",
     "A record between others is missing, or that of the newest batch in the catalogue.",
     StoreError,
-    fix="restore it, or ingest the logs again into a new --store",
+    fix="restore it{otherwise}, or ingest the logs again into a new --store",
 )
+RECORD_ANEW: Final = ", or record all parts of the catalogue anew with: fairmfu compact"
+"""Way out where a later record is there."""
 UNREADABLE_CATALOGUE: Final = ErrorKind(
     "unreadable-catalogue",
     "{path}: cannot be read ({error}).",

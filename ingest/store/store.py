@@ -51,6 +51,7 @@ from .messages import (
     QUERY_FAILED,
     QUERY_OF_FILES,
     QUERY_TOO_LONG,
+    RECORD_ANEW,
     RECORD_LOST,
     RECORDS_LOST,
     STORE_PATH_PATTERN,
@@ -487,6 +488,7 @@ class Store:
     def compare_with_parts(self) -> dict[str, tuple[pl.DataFrame, pl.DataFrame]]:
         """Return each catalogue table as stored, and as rebuilt from the parts."""
         with self._connected() as con, duckdb.connect() as again:
+            self._require_newest_record(con)
             catalogue.create_tables(again)
             self._replay(again, catalogue.last_batch(con))
             stored, replayed = catalogue.derived_tables(con), catalogue.derived_tables(again)
@@ -679,9 +681,9 @@ class Store:
             self.says(f"{self._catalogue}: fairmfu did not write it; rebuilt from the parts")
 
     def _require_newest_record(self, con: Connection) -> None:
-        """Raise StoreError if listed parts are there, and the record of their batch is gone.
+        """Raise StoreError if listed parts have no record of their batch.
 
-        A rebuild would lose them without a word: no later record tells of the gap.
+        A rebuild would lose them without a word, because no later record tells of the gap.
         """
         newest = max(parquet_parts.recorded_batches(self.shelf), default=0)
         there = set(self.shelf.listed(part_paths.PARTS_FOLDER))
@@ -693,8 +695,9 @@ class Store:
         if newest and lost:
             raise self._record_lost(min(lost))
 
-    def _record_lost(self, batch: int) -> StoreError:
-        return RECORD_LOST(path=self.shelf.at(parquet_parts.record_path(batch)))
+    def _record_lost(self, batch: int, otherwise: str = "") -> StoreError:
+        record = parquet_parts.record_path(batch)
+        return RECORD_LOST(path=self.shelf.at(record), otherwise=otherwise)
 
     def _meet(self) -> None:
         """Update the catalogue from other machines, once per SYNC_INTERVAL_S."""
@@ -754,7 +757,7 @@ class Store:
             raise RECORDS_LOST(path=records)
         for record in parquet_parts.read_records(self.shelf, until):
             if not record.full and record.batch != last + 1:
-                raise self._record_lost(last + 1)
+                raise self._record_lost(last + 1, RECORD_ANEW)
             kept = {} if record.full else parts
             parts = kept | {part.path: part for part in record.parts}
             last = record.batch

@@ -534,6 +534,26 @@ def test_records_that_are_gone_are_told_and_no_part_is_deleted(full: Store, logs
     assert sorted(full.path.rglob("steps/*.parquet")) == steps
 
 
+@pytest.mark.parametrize("batch", [1, 2, 3])
+def test_a_rebuild_without_the_record_of_a_batch_is_refused(full: Store, batch: int) -> None:
+    """It left out the runs of that batch, and `doctor` advised it."""
+    found = state(full)
+    record = full.path / parquet_parts.record_path(batch)
+    text = record.read_bytes()
+    record.unlink()
+    with pytest.raises(StoreError, match=record.name, check=of_kind("record-lost")):
+        full.rebuild()
+    said = examine_store(full)
+    assert any(record.name in finding.what for finding in said)
+    assert not any("fairmfu rebuild" in finding.remedy for finding in said)
+    if batch == 3:
+        record.write_bytes(text)
+    else:
+        full.compact()  # records all parts that the catalogue has
+    full.rebuild()
+    assert_same(state(full), found)
+
+
 def test_a_store_that_is_not_there_is_not_made_by_what_mends_one(tmp_path: Path) -> None:
     store = Store(tmp_path / "mistyped")
     for mend in (store.rebuild, store.compact):
