@@ -30,10 +30,10 @@ LAUNCH_FAILED: Final = "no training step; the launch failed: "
 """Words before the error of a launch."""
 FAILED_BEFORE_STEPS: Final = ErrorKind(
     "failed-before-steps",
-    f"{{path}}: {LAUNCH_FAILED}{{error}}\n{{nearest}}{{hint}}{_KNOWN}",
+    f"{{path}}: {LAUNCH_FAILED}{{error}}\n{{nearest}} ",
     "A file has an error of a launch, and no step of a known format.",
     UnreadFormatError,
-    fix=f"mend the error. If the steps are in another file, {_GIVE_STEPS}",
+    fix="mend the error, and start the run again. If its steps are in another file, give that one",
 )
 SEVERAL_FORMATS: Final = ErrorKind(
     "several-formats",

@@ -125,11 +125,10 @@ def no_format_error(
     format_names: names of formats
     error: of a launch that failed before its first step
     """
-    hint = FILE_HINTS.get(path.suffix, "")
     if error:
         made = UnreadFormatError if near_misses else UnknownFormatError
-        told = {"error": error, "nearest": near_misses, "hint": hint, "names": format_names}
-        return FAILED_BEFORE_STEPS.made(made, path=path, **told)
+        return FAILED_BEFORE_STEPS.made(made, path=path, error=error, nearest=near_misses)
+    hint = FILE_HINTS.get(path.suffix, "")
     if near_misses:
         return NO_READABLE_STEP(path=path, nearest=near_misses, hint=hint, names=format_names)
     return UNKNOWN_FORMAT(path=path, hint=hint, names=format_names)
