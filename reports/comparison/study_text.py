@@ -207,7 +207,7 @@ def _effect_words(change: Change, ratio: SpeedRatio) -> str:
     before, after = value_words(change.before), value_words(change.after)
     if change.before is None or change.after is None:  # not stated is no value
         return f"{label} {after} is {_apart(ratio, f' as {label} {before}')}"
-    return f"{label} {before} -> {after}: {_apart(ratio)}"
+    return f"{_change_words(change)}: {_apart(ratio)}"
 
 
 def _apart(ratio: SpeedRatio, than: str = "") -> str:
