@@ -281,7 +281,7 @@ class Store:
         with self._locked():
             try:
                 with self._attached() as con:
-                    self._require_newest_record(con)
+                    self._newest_record(con)
             except StoreError as error:  # a catalogue that cannot be read lists nothing
                 if getattr(error, "kind", "") == RECORD_LOST.identifier:
                     raise
@@ -488,7 +488,7 @@ class Store:
     def compare_with_parts(self) -> dict[str, tuple[pl.DataFrame, pl.DataFrame]]:
         """Return each catalogue table as stored, and as rebuilt from the parts."""
         with self._connected() as con, duckdb.connect() as again:
-            self._require_newest_record(con)
+            self._newest_record(con)
             catalogue.create_tables(again)
             self._replay(again, catalogue.last_batch(con))
             stored, replayed = catalogue.derived_tables(con), catalogue.derived_tables(again)
@@ -668,11 +668,9 @@ class Store:
         """
         try:
             with self._attached() as con:
-                catalogue.live_parts(con)
                 catalogue.dead_parts(con)
                 last = catalogue.last_batch(con)
-                self._require_newest_record(con)
-                if last > max(parquet_parts.recorded_batches(self.shelf), default=0):
+                if last > self._newest_record(con):
                     raise catalogue.untrusted(con, f"its last batch, {last}, has no record")
         except StoreError as error:
             if getattr(error, "kind", "") != UNTRUSTED_CATALOGUE.identifier:
@@ -680,20 +678,19 @@ class Store:
             self._rebuild()
             self.says(f"{self._catalogue}: fairmfu did not write it; rebuilt from the parts")
 
-    def _require_newest_record(self, con: Connection) -> None:
-        """Raise StoreError if listed parts have no record of their batch.
+    def _newest_record(self, con: Connection) -> int:
+        """Return the number of the newest record, 0 without any.
 
-        A rebuild would lose them without a word, because no later record tells of the gap.
+        Raises StoreError if parts of a later batch are listed and there: a rebuild would lose them
+        without a word, because no later record tells of the gap.
         """
         newest = max(parquet_parts.recorded_batches(self.shelf), default=0)
-        there = set(self.shelf.listed(part_paths.PARTS_FOLDER))
-        lost = [
-            part.first_batch
-            for part in catalogue.live_parts(con)
-            if part.first_batch > newest and part.path in there
-        ]
-        if newest and lost:
-            raise self._record_lost(min(lost))
+        later = [part for part in catalogue.live_parts(con) if part.first_batch > newest]
+        if newest and later:
+            there = set(self.shelf.listed(part_paths.PARTS_FOLDER))
+            if lost := [part.first_batch for part in later if part.path in there]:
+                raise self._record_lost(min(lost))
+        return newest
 
     def _record_lost(self, batch: int, otherwise: str = "") -> StoreError:
         record = parquet_parts.record_path(batch)
