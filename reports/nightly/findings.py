@@ -431,11 +431,11 @@ def _add_launch(jobs: Iterable[list[Row]], source: Row, tonight: Collection[str]
     tonight: ids of runs; a job that has one went on
     """
     place = source["place"]
-    of_place = [rows for rows in jobs if place is not None and rows[-1]["place"] == place]
+    of_place = [rows for rows in jobs if rows[-1]["place"] == place] if place else []
     idle = [rows for rows in of_place if not any(row["run_id"] in tonight for row in rows)]
     if not idle or len(idle) < len(of_place):
         return
-    rows = max(idle, key=_starts)
+    rows = max(idle, key=lambda rows: _starts(rows)[-1:])  # of the newest run
     never = {"run_id": None, "at": None, "step_lines": 0, "last_step": None, "last_at": None}
     launch = {"outcome": "crashed", "outcome_text": source["launch_error"], "path": source["path"]}
     rows.append({**rows[-1], **never, **launch})

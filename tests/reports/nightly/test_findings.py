@@ -20,6 +20,7 @@ from fairmfu.cli import main
 from fairmfu.ingest.core.errors import ConfigError
 from fairmfu.ingest.facts.project_config import load_config
 from fairmfu.metrics.core.run_table import METRICS
+from fairmfu.reports.nightly import findings
 from fairmfu.reports.nightly import nightly as module
 from fairmfu.reports.nightly.findings import (
     EXIT_ORDER,
@@ -457,3 +458,17 @@ def test_a_clock_that_was_set_back_misses_no_job_by_mistake(
 
 def kinds_of_summary() -> set[str]:
     return {one["id"] for one in read()[0]["findings"]}
+
+
+@given(st.permutations([(1, 9), (5, 6), (2, 3)]))
+def test_a_launch_without_steps_is_of_the_job_that_ran_last(days: list[tuple[int, int]]) -> None:
+    """Several jobs of one place: those before it have changed their facts."""
+    jobs = [
+        [{"run_id": f"{of}-{day}", "place": "x", "at": datetime(2026, 3, day)} for day in of]
+        for of in days
+    ]
+    source = {"place": "x", "launch_error": "ValueError: x", "path": "x/10.log"}
+    findings._add_launch(jobs, source, ())
+    (found,) = (rows for rows in jobs if len(rows) == 3)
+    assert found[1]["run_id"] == "(1, 9)-9"
+    assert found[2]["outcome_text"] == "ValueError: x"
