@@ -74,6 +74,11 @@ def all_of(terminal: int) -> str:
     return told.decode()
 
 
+def environment() -> dict[str, str]:
+    """That of a command of this clone, in a terminal that can draw."""
+    return os.environ | {"PYTHONPATH": str(ROOT), "TERM": "xterm"}
+
+
 def in_terminal(arguments: list[str], folder: Path) -> tuple[int, str, str]:
     """Run a command whose stderr is a terminal; its exit code, stdout and what was drawn."""
     reads, writes = pty.openpty()
@@ -81,7 +86,7 @@ def in_terminal(arguments: list[str], folder: Path) -> tuple[int, str, str]:
         process = subprocess.Popen(  # noqa: S603 - our own command
             [sys.executable, "-c", AT_ONCE, *arguments],
             cwd=folder,
-            env=os.environ | {"PYTHONPATH": str(ROOT), "TERM": "xterm"},
+            env=environment(),
             stdout=stdout,
             stderr=writes,
         )
@@ -95,7 +100,7 @@ def in_pipe(arguments: list[str], folder: Path) -> tuple[int, str, str]:
     done = subprocess.run(  # noqa: S603 - our own command
         [sys.executable, "-c", AT_ONCE, *arguments],
         cwd=folder,
-        env=os.environ | {"PYTHONPATH": str(ROOT), "TERM": "xterm"},
+        env=environment(),
         capture_output=True,
         text=True,
         check=False,
