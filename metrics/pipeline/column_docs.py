@@ -166,6 +166,10 @@ METRIC_MEANINGS: Final[dict[str, tuple[str, str]]] = {
         "windows",
         "effective sample size: independent windows with the same information",
     ),
+    "interval_freedom": (
+        "",
+        "degrees of freedom of the interval of the rate; null if many, as where rounding sets it",
+    ),
     "no_interval": ("", "reason for a missing interval"),
     "steady_from": ("steps", "last step before the first steady window"),
     "wall_s": ("s", "wall time of the launch"),
