@@ -29,7 +29,11 @@ METRIC_MEANINGS: Final[dict[str, tuple[str, str]]] = {
     ),
     "compile": ("", "torch.compile, true or false"),
     **_as_in(FACT_NAMES, "torch", "cuda", "nccl", "driver", "commit"),
-    "packed": ("", "samples are packed to the full sequence length, true or false"),
+    "packed": (
+        "",
+        "samples are packed to the full sequence length: true, false, or partly, for packs that "
+        "may be shorter",
+    ),
     **_as_in(FACT_NAMES, "attention", "quantization"),
     "inferred": ("", "facts of this row inferred from the framework or the numbers"),
     **_as_in(FACT_NAMES, "precision"),
