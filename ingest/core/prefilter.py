@@ -14,7 +14,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Sequence
-from functools import cache
+from functools import cache, lru_cache
 from itertools import chain
 from typing import Any, Final, Generic, TypeVar
 
@@ -44,7 +44,9 @@ MIN_SECOND_LITERAL_CHARS: Final = 4
 """Characters of the shortest literal in a clause that is worth a second search."""
 
 PIECE_CHARS: Final = 4
-"""Characters of a literal by which it is looked up."""
+"""Characters of a literal's word by which it is looked up."""
+MAX_REMEMBERED_WORDS: Final = 8_192
+"""Words whose literals are remembered."""
 
 SURROGATE: Final = re.compile("[\ud800-\udfff]")
 """A surrogate half. A pattern may contain one, but text decoded from UTF-8 never does."""
@@ -359,7 +361,8 @@ def _any_of(literals: Clause, patterns: tuple[str, ...]) -> Callable[[str], obje
 class LiteralIndex(Generic[Item]):
     """Find the items, among some hundred, whose literals a text contains.
 
-    Each literal is looked up by one piece of it that few others share, so most are never searched.
+    Each literal is looked up by one piece of a word that few others share, so most are never
+    searched. The words of logs recur, so the literals of a word are remembered.
     """
 
     def __init__(self, items: Iterable[tuple[Iterable[str], Item]]) -> None:
@@ -368,23 +371,32 @@ class LiteralIndex(Generic[Item]):
         for literals, item in items:
             for literal in tuple(literals) or ("",):
                 self._items.setdefault(literal, []).append(item)
-        pieces = {literal: _pieces(literal) for literal in sorted(self._items)}
+        pieces = {
+            literal: set().union(*map(_pieces, literal.split())) for literal in sorted(self._items)
+        }
         shared = Counter(chain.from_iterable(pieces.values()))
         self._short = [literal for literal, its in pieces.items() if not its]
-        self._by_piece: dict[str, list[str]] = {}
+        self._by_piece: dict[str, list[tuple[str, str]]] = {}
         for literal, its in pieces.items():
             if its:
                 rarest = min(its, key=lambda piece: (shared[piece], piece))
-                self._by_piece.setdefault(rarest, []).append(literal)
+                word = next(word for word in literal.split() if rarest in word)
+                self._by_piece.setdefault(rarest, []).append((word, literal))
         self._known_pieces = frozenset(self._by_piece)
+        self._of_word = lru_cache(MAX_REMEMBERED_WORDS)(self._literals_of_word)
 
     def possible(self, text: str) -> set[Item]:
         """Return the items with a literal in the text."""
-        pieces = self._known_pieces & _pieces(text)
-        literals = chain(*(self._by_piece[piece] for piece in pieces), self._short)
+        literals = chain(self._short, *map(self._of_word, {*text.split()}))
         return {item for one in literals if one in text for item in self._items[one]}
 
+    def _literals_of_word(self, word: str) -> Sequence[str]:
+        """Return the literals that are looked up by a part of the word."""
+        pieces = self._known_pieces & _pieces(word)
+        known = chain(*(self._by_piece[piece] for piece in pieces))
+        return [literal for part, literal in known if part in word]
 
-def _pieces(text: str) -> set[str]:
-    """Return all pieces of PIECE_CHARS characters of a text; none if it is shorter."""
-    return {text[start : start + PIECE_CHARS] for start in range(len(text) - PIECE_CHARS + 1)}
+
+def _pieces(word: str) -> set[str]:
+    """Return all pieces of PIECE_CHARS characters of a word; none if it is shorter."""
+    return {word[start : start + PIECE_CHARS] for start in range(len(word) - PIECE_CHARS + 1)}

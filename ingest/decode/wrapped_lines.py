@@ -164,7 +164,7 @@ def _gains(before: bytes, between: bytes, line: bytes) -> bool:
     """Return whether two lines have more values joined, and are not two records."""
     known, before, line = known_lines(), before.rstrip(b"\r"), line.rstrip(b"\r")
     two = known.count(before), known.count(line)
-    return not all(two) and known.count(before + between + line) > sum(two)
+    return not all(two) and known.counts_more(before + between + line, sum(two))
 
 
 def _break(before: bytes, line: bytes) -> _Break | None:
