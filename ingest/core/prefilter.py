@@ -59,6 +59,11 @@ MAX_PYTHON_SEARCH_LINES: Final = 100
 regex in 2 to 5 ms, once for every thread.
 """
 
+MAX_UNCOMPILED_SEARCH_LINES: Final = 2_000
+"""Lines searched for the literals of a second clause without a regex. Polars remembers 32 regexes:
+with those of all second clauses, it would compile most of them again for each group of small logs.
+"""
+
 IDENTITY_BYTES: Final = bytes(range(256))
 """Maps every byte to itself."""
 
@@ -270,8 +275,7 @@ class LiteralPrefilter:
         self._rounds = [_translated(literals, byte_map) for literals in (first, second) if literals]
         self._regexes = [_one_of(literals) for literals in self._rounds]
         self._forks = [
-            [_one_of(_translated(clause, byte_map)) for clause in reversed(found)]
-            for found in by_themselves
+            [_translated(clause, byte_map) for clause in reversed(found)] for found in by_themselves
         ]
 
     def may_match(self, texts: pl.Series) -> NDArray[np.bool_]:
@@ -287,9 +291,14 @@ class LiteralPrefilter:
         if self._open:
             return np.full(len(texts), fill_value=True)
         may, left = np.arange(len(texts) if self._rounds else 0), texts
-        for literals, regex in zip(self._rounds, self._regexes, strict=True):
-            short = len(left) <= few
-            may = may[_hold(left, literals) if short else left.str.contains(regex).to_numpy()]
+        for number, (literals, regex) in enumerate(zip(self._rounds, self._regexes, strict=True)):
+            if len(left) <= few:
+                held = _hold(left, literals)
+            elif number and len(left) <= MAX_UNCOMPILED_SEARCH_LINES:
+                held = _contain_any(left, literals).to_numpy()
+            else:
+                held = left.str.contains(regex).to_numpy()
+            may = may[held]
             if not len(may):
                 break
             left = texts[may]
@@ -298,7 +307,7 @@ class LiteralPrefilter:
         for clauses_of_one in self._forks:
             may = np.flatnonzero(~out)
             for clause in clauses_of_one:
-                may = may[texts[may].str.contains(clause).to_numpy()]
+                may = may[_contain_any(texts[may], clause).to_numpy()] if len(may) else may
             out[may] = True
         return out
 
@@ -306,6 +315,13 @@ class LiteralPrefilter:
 def _one_of(literals: Iterable[str]) -> str:
     """Return a regex for Polars that matches any of the literals."""
     return "|".join(map(re.escape, literals)) or NEVER_MATCHING
+
+
+def _contain_any(texts: pl.Series, literals: Sequence[str]) -> pl.Series:
+    """Return whether the texts contain any of the literals, without a regex."""
+    if len(literals) == 1:
+        return texts.str.contains(literals[0], literal=True)
+    return texts.str.contains_any(literals)
 
 
 def _hold(texts: pl.Series, literals: Iterable[str]) -> NDArray[np.bool_]:

@@ -95,11 +95,19 @@ class KnownLines:
         """
         return self._count(_alike(raw))
 
-    def counts_more(self, raw: bytes, count: int) -> bool:
-        """Return whether a line's `count` is larger, without a clock if possible."""
-        alike = _alike(raw)
-        values = self._values(alike)
-        return values > count or (values == count > 0 and self.has_clock(alike))
+    def gain_joined(self, before: bytes, between: bytes, line: bytes) -> bool:
+        """Return whether two lines count more joined than apart, and are not two records.
+
+        The lines are counted only if the values of the joined line do not decide.
+        """
+        joined = _alike(before + between + line)
+        values = self._values(joined)
+        if not values or values < (first := self.count(before)):  # a clock more is not enough
+            return False
+        apart = first + (second := self.count(line))
+        return not (first and second) and (
+            values > apart or (values == apart and self.has_clock(joined))
+        )
 
     def _count_uncached(self, raw: bytes) -> int:
         values = self._values_uncached(raw)

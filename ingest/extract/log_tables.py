@@ -24,6 +24,7 @@ from ..core.paths import prefetch, request_cache
 from ..core.schema import READING_CHANGES
 from ..core.spill import Spool, collect_rows
 from ..decode.line_reader import MAX_PEEK_BYTES, STDIN_PATH, Chunk, NumberedLine, Source
+from ..decode.line_text import holds
 from ..detect.detection import (
     BUILT_IN_CHOICE,
     DetectedFormats,
@@ -288,11 +289,7 @@ class _Small(NamedTuple):
 
     def may_be_page(self) -> bool:
         """Return whether the text has fences of code blocks, as in Markdown."""
-        return any(
-            fence[:1] in chunk.view and fence in chunk.view  # one byte is found in a tenth
-            for chunk in self.chunks
-            for fence in (b"```", b"~~~")
-        )
+        return any(holds(chunk.data, fence) for chunk in self.chunks for fence in (b"```", b"~~~"))
 
     def lines(self) -> Iterator[NumberedLine]:
         """Yield all lines."""
