@@ -377,8 +377,8 @@ def _any_of(literals: Clause, patterns: tuple[str, ...]) -> Callable[[str], obje
 class LiteralIndex(Generic[Item]):
     """Find the items, among some hundred, whose literals a text contains.
 
-    Each literal is looked up by one piece of a word that few others share, so most are never
-    searched. The words of logs recur, so the literals of a word are remembered.
+    A literal is looked up by its longest word, and that by a piece of it that few others share, so
+    most are never searched. The words of logs recur, so the literals of a word are remembered.
     """
 
     def __init__(self, items: Iterable[tuple[Iterable[str], Item]]) -> None:
@@ -387,28 +387,24 @@ class LiteralIndex(Generic[Item]):
         for literals, item in items:
             for literal in tuple(literals) or ("",):
                 self._items.setdefault(literal, []).append(item)
-        pieces = {
-            literal: set().union(*map(_pieces, literal.split())) for literal in sorted(self._items)
+        words = {
+            literal: max(literal.split(), key=len, default="") for literal in sorted(self._items)
         }
-        shared = Counter(chain.from_iterable(pieces.values()))
-        self._short = [literal for literal, its in pieces.items() if not its]
-        self._by_piece: dict[str, list[tuple[str, str]]] = {}
-        for literal, its in pieces.items():
-            if its:
-                rarest = min(its, key=lambda piece: (shared[piece], piece))
-                word = next(word for word in literal.split() if rarest in word)
-                self._by_piece.setdefault(rarest, []).append((word, literal))
-        self._known_pieces = frozenset(self._by_piece)
+        shared = Counter(chain.from_iterable(map(_pieces, words.values())))
+        self._by_piece: dict[str, list[tuple[str, str]]] = {"": []}
+        for literal, word in words.items():
+            rarest = min(_pieces(word), key=lambda piece: (shared[piece], piece), default="")
+            self._by_piece.setdefault(rarest, []).append((word, literal))
         self._of_word = lru_cache(MAX_REMEMBERED_WORDS)(self._literals_of_word)
 
     def possible(self, text: str) -> set[Item]:
         """Return the items with a literal in the text."""
-        literals = chain(self._short, *map(self._of_word, {*text.split()}))
+        literals = {*chain(*map(self._of_word, {"", *text.split()}))}
         return {item for one in literals if one in text for item in self._items[one]}
 
     def _literals_of_word(self, word: str) -> Sequence[str]:
-        """Return the literals that are looked up by a part of the word."""
-        pieces = self._known_pieces & _pieces(word)
+        """Return the literals whose longest word is in this word."""
+        pieces = self._by_piece.keys() & {"", *_pieces(word)}
         known = chain(*(self._by_piece[piece] for piece in pieces))
         return [literal for part, literal in known if part in word]
 
