@@ -66,7 +66,6 @@ from .messages import (
 from .parquet_parts import ParquetPart
 from .part_paths import WRITING_SUFFIX
 from .query_limits import QueryLimits
-from .run_quirks import with_quirks
 from .transactions import BatchScope, StoreWriter, live_paths, replay_parts
 
 __all__ = ["FileMark", "FileRemark", "KnownFile", "Store", "Tables"]
@@ -873,4 +872,8 @@ def _first_line(error: Exception) -> str:
 def _as_now(table: str, frame: pl.DataFrame) -> pl.DataFrame:
     """Return rows with the schema's dtypes and the current quirks of their formats."""
     rows = frame.match_to_schema(frame_schema(table))
-    return with_quirks(rows) if table == "runs" else rows
+    if table != "runs":
+        return rows
+    from .run_quirks import with_quirks  # noqa: PLC0415 - imports every format
+
+    return with_quirks(rows)

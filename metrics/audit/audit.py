@@ -18,7 +18,7 @@ import polars as pl
 
 from ..core.arrays import FloatArray
 from ..core.messages import Effect, Message
-from ..formula.flops import Recompute
+from ..formula.terms import Recompute
 from . import messages, solved_lengths
 from .explanations import (
     alternatives,

@@ -25,9 +25,9 @@ from fairmfu.ingest.core.schema import TOKEN_SHARING_DEGREES, RunRow
 from ..core.arrays import BoolArray, FloatArray
 from ..core.print_precision import Digits, digits_of
 from ..formula.accelerators import UnknownAcceleratorError, find_accelerator
-from ..formula.flops import Recompute
 from ..formula.model_shapes import ModelShape, ShapeError, text_config
 from ..formula.simplified_model import SimplifiedModel
+from ..formula.terms import Recompute
 from ..throughput.resolved_facts import USER_ORIGIN_PATTERN
 from ..utilization.formula_inputs import (
     bool_fact,

@@ -32,7 +32,7 @@ from ..core.run_table import (
     with_cross_run_warnings,
 )
 from ..formula.accelerators import Accelerator
-from ..formula.flops import FORMULA_VERSION
+from ..formula.terms import FORMULA_VERSION
 from ..runs import same_run
 from ..throughput import windows
 from ..utilization.formula_inputs import (

@@ -19,7 +19,7 @@ from ..core.run_messages import OUTDATED_READING
 from ..core.run_table import METRICS, LevelPhase, MetricsRow, SpeedLevel, value_of
 from ..diagnosis.phases import PhaseTable
 from ..formula.accelerators import Accelerator
-from ..formula.flops import FORMULA_VERSION
+from ..formula.terms import FORMULA_VERSION
 from ..throughput import rank_skew, resolved_facts, throughput
 from ..throughput.messages import COUNTS_APART, EVIDENCE_MISCOUNTED
 from ..utilization.energy import energy_of_run

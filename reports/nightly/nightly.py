@@ -44,7 +44,7 @@ from fairmfu.metrics.compare.history import SERIES_BY, History, history
 from fairmfu.metrics.compare.rhythm import end_of_night
 from fairmfu.metrics.core.messages import as_clause
 from fairmfu.metrics.formula.accelerators import Accelerator
-from fairmfu.metrics.formula.flops import FORMULA_VERSION
+from fairmfu.metrics.formula.terms import FORMULA_VERSION
 from fairmfu.metrics.pipeline import metrics_cache as scores
 from fairmfu.metrics.pipeline.analysis import Analysis
 from fairmfu.metrics.pipeline.run_scoring import outdated_reading

@@ -34,7 +34,7 @@ from fairmfu.metrics.compare.studies import Study, find_studies
 from fairmfu.metrics.core.run_selection import choose
 from fairmfu.metrics.core.run_table import METRICS, value_of
 from fairmfu.metrics.formula.accelerators import Accelerator
-from fairmfu.metrics.formula.flops import FORMULA_VERSION
+from fairmfu.metrics.formula.terms import FORMULA_VERSION
 from fairmfu.metrics.pipeline.analysis import Analysis, analyse
 from fairmfu.metrics.pipeline.missing_facts import AskedFacts
 from fairmfu.metrics.pipeline.reported_runs import ReportedRuns

@@ -21,7 +21,7 @@ from fairmfu.metrics.audit.bridge import Bridge
 from fairmfu.metrics.core.run_selection import choose
 from fairmfu.metrics.core.run_table import MetricsRow
 from fairmfu.metrics.formula.accelerators import Accelerator
-from fairmfu.metrics.formula.flops import FORMULA_VERSION
+from fairmfu.metrics.formula.terms import FORMULA_VERSION
 from fairmfu.metrics.pipeline import (
     analysis,
     measured_runs,
