@@ -915,8 +915,8 @@ def runs(
     columns = columns_of_runs(chosen)
     click.echo(render_frame(table, output, columns, droppable=DROPPABLE_RUN_COLUMNS))
     if output == "table":
-        _echo_doubts(metrics_rows(shown))
-    _end(metrics_rows(chosen))
+        _echo_doubts(metrics_rows(shown.select("name", "missing", "warnings")))
+    _end(chosen.select("name", "error").iter_rows(named=True))
 
 
 def _echo_comparison(

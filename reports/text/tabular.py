@@ -126,11 +126,13 @@ def render_frame(
         return _csv(frame)
     every: dict[str, tuple[str, Formatter]] = {name: (name, str) for name in frame.columns}
     shown = columns or every
-    body = [[_cell(row[name], how) for name, (_, how) in shown.items()] for row in _rows(frame)]
     headings = [heading for heading, _ in shown.values()]
+    cells: list[Sequence[str]] = [
+        [heading, *(_cell(value, how) for value in frame[name].to_list())]
+        for name, (heading, how) in shown.items()
+    ]
     if output == "markdown":
-        return _markdown(headings, body)
-    cells: list[Sequence[str]] = [*zip(headings, *body, strict=True)]
+        return _markdown(cells)
     if not sys.stdout.isatty():
         return _table(cells)
     order = [list(shown).index(name) for name in droppable if name in shown]
@@ -167,6 +169,8 @@ def _cell(value: object, how: Formatter) -> str:
 
 def printable(text: str) -> str:
     """Return log text without control characters that a terminal would obey."""
+    if text.isprintable():
+        return text
     return "".join(
         char if char.isprintable() or char == "\n" else "\N{REPLACEMENT CHARACTER}" for char in text
     )
@@ -200,12 +204,11 @@ def _csv_cell(value: object) -> object:
     return f"'{printable(text)}" if text[:1] in ("=", "+", "-", "@", "\t") else printable(text)
 
 
-def _markdown(headings: Sequence[str], body: Sequence[Sequence[str]]) -> str:
-    lines = [
-        "| " + " | ".join(map(markdown_text, headings)) + " |",
-        "| --- " * len(headings) + "|",
-    ]
-    lines += ["| " + " | ".join(map(markdown_text, row)) + " |" for row in body]
+def _markdown(columns: Sequence[Sequence[str]]) -> str:
+    """Return a table as Markdown; columns: lists of a heading and cells."""
+    rows = zip(*columns, strict=True)
+    lines = ["| " + " | ".join(map(markdown_text, row)) + " |" for row in rows]
+    lines.insert(1, "| --- " * len(columns) + "|")
     return "\n".join(lines)
 
 
