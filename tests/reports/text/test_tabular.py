@@ -135,7 +135,9 @@ def test_names_are_whole_in_a_file_however_long() -> None:
     assert max(map(len, lines)) < len(name) + 120
 
 
-CELLS = st.text("ab1-. /\n\u4e2d\u00e9\u0301\u00d7", max_size=30) | st.from_regex(r"-?\d{1,6} ?")
+CELLS = st.text("ab1-. /\n\u4e2d\u00e9\u0301\u00d7", max_size=30) | st.from_regex(
+    r"-?\d{1,6} ?", fullmatch=True
+)
 HEADINGS = st.text("ab1-. /\u4e2d", min_size=1, max_size=12).filter(str.strip)
 
 
