@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from fairmfu.metrics.core.run_table import MetricsRow
     from fairmfu.metrics.formula.accelerators import Accelerator
     from fairmfu.metrics.pipeline.analysis import Analysis
-    from fairmfu.metrics.pipeline.missing_facts import RunNeeds
+    from fairmfu.metrics.pipeline.run_needs import RunNeeds
     from fairmfu.reports.comparison.comparison import Comparison
     from fairmfu.reports.comparison.speed_change import GateResult
     from fairmfu.reports.nightly.night_report import Night
@@ -849,7 +849,7 @@ def _give(store: Store, selections: Sequence[tuple[list[str], list[dict[str, Any
     """Give facts to the chosen runs, in one batch."""
     from fairmfu.metrics import choose
     from fairmfu.metrics.core.run_selection import with_sources
-    from fairmfu.reports.text.verdict import count_noun
+    from fairmfu.reports.text.tabular import count_noun
 
     runs = with_sources(store.table("runs"), store.table("sources"))
     facts_of_runs: dict[str, list[dict[str, Any]]] = {}
@@ -960,7 +960,7 @@ def _warn_of_one_run(comparison: Comparison, names: Sequence[str]) -> None:
 
 def _gate(comparison: Comparison, allowed: float, names: Sequence[str]) -> GateResult:
     """Return the result of a gate; raise unless two names have no run in common."""
-    from fairmfu.reports.text.verdict import count_noun
+    from fairmfu.reports.text.tabular import count_noun
 
     result = comparison.gate(allowed)
     if result is None:
@@ -1148,8 +1148,10 @@ def missing(names: tuple[str, ...], out: Path | None, store: Path, output: str) 
     from fairmfu.reports.text.tabular import render_frame
 
     opened = _open(store)
-    stored = with_sources(opened.table("runs"), opened.table("sources"))
-    chosen = choose(stored, *names)["run_id"].to_list() if names else None
+    chosen = None
+    if names:
+        stored = with_sources(opened.table("runs"), opened.table("sources"))
+        chosen = choose(stored, *names)["run_id"].to_list()
     needs = current_needs(opened, _overlay(), chosen)
     if out is not None:
         _write_template(opened, needs, out)
@@ -1257,7 +1259,7 @@ def report(  # noqa: PLR0913, PLR0917 - each is an argument of the command
 
 def _echo_written(files: Sequence[Path], kind: str) -> None:
     """Print the size of a report and its pictures."""
-    from fairmfu.reports.text.verdict import count_noun
+    from fairmfu.reports.text.tabular import count_noun
 
     beside = ", no network needed" if kind == "html" else ""
     if pictures := files[1:]:
@@ -1618,7 +1620,7 @@ def baseline_remove(names: tuple[str, ...], store: Path) -> None:
     """Remove baselines."""
     from fairmfu.metrics import choose
     from fairmfu.reports.nightly.baselines import pinned, unpin
-    from fairmfu.reports.text.verdict import count_noun
+    from fairmfu.reports.text.tabular import count_noun
 
     opened = _open(store)
     chosen = choose(pinned(opened), *names, noun="baseline")
@@ -1634,7 +1636,7 @@ def rescore(store: Path) -> None:
     New runs and changed facts need no rescore: the next command computes their metrics.
     """
     from fairmfu.reports.store.metrics_store import rescore_all
-    from fairmfu.reports.text.verdict import count_noun
+    from fairmfu.reports.text.tabular import count_noun
 
     opened = _open(store)
     done = rescore_all(opened, _overlay(), lambda words: click.echo(words, err=True))
@@ -1654,7 +1656,7 @@ def remove(names: tuple[str, ...], store: Path) -> None:
     from fairmfu.metrics import choose
     from fairmfu.metrics.core.run_selection import with_sources
     from fairmfu.reports.nightly.baselines import removal_notices
-    from fairmfu.reports.text.verdict import count_noun
+    from fairmfu.reports.text.tabular import count_noun
 
     opened = _open(store)
     stored = with_sources(opened.table("runs"), opened.table("sources"))
@@ -1675,7 +1677,7 @@ def doctor(store: Path) -> None:
     """
     from fairmfu.ingest.store.doctor import examine_store
     from fairmfu.reports.store.failing_runs import failing_runs
-    from fairmfu.reports.text.verdict import count_noun
+    from fairmfu.reports.text.tabular import count_noun
 
     opened = _open(store)
     _note_work("Checking files")
@@ -2292,7 +2294,7 @@ def _end(rows: Iterable[Mapping[str, Any]], code: int = 0) -> None:
     """
     failed = list(dict.fromkeys(row["name"] for row in rows if row["error"] is not None))
     if failed:
-        from fairmfu.reports.text.verdict import count_noun
+        from fairmfu.reports.text.tabular import count_noun
 
         named = f"{', '.join(failed[:3])}{' and others' if failed[3:] else ''}"
         _say(

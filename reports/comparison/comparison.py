@@ -27,8 +27,8 @@ from ..text.summary import (
     unranked_pair,
     verdict_sentences,
 )
-from ..text.tabular import printable
-from ..text.verdict import PLAIN_STYLE, Style, count_noun, ranked_groups
+from ..text.tabular import count_noun, printable
+from ..text.verdict import PLAIN_STYLE, Style, ranked_groups
 from .comparison_markdown import change_heading, change_markdown, comparison_markdown
 from .matrix import matrix_text
 from .run_set import mark_sides

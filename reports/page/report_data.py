@@ -36,8 +36,8 @@ from fairmfu.metrics.core.run_table import METRICS, value_of
 from fairmfu.metrics.formula.accelerators import Accelerator
 from fairmfu.metrics.formula.terms import FORMULA_VERSION
 from fairmfu.metrics.pipeline.analysis import Analysis, analyse
-from fairmfu.metrics.pipeline.missing_facts import AskedFacts
 from fairmfu.metrics.pipeline.reported_runs import ReportedRuns
+from fairmfu.metrics.pipeline.run_needs import AskedFacts
 from fairmfu.metrics.utilization.utilization import operator_table
 
 from ..charts import charts
@@ -54,11 +54,11 @@ from ..comparison.study_text import (
 )
 from ..text import bridge_text, run_narrative
 from ..text.diagnosis import diagnosis
+from ..text.tabular import count_noun
 from ..text.verdict import (
     PLAIN_STYLE,
     Style,
     Verdict,
-    count_noun,
     group_verdict,
     join_comparison,
     no_ranking_reason,

@@ -17,7 +17,7 @@ from fairmfu.metrics.core.run_table import MetricsRow, value_of
 
 from .run_head import MIN_VISIBLE_CHANGE, format_factor
 from .summary import not_compared_reason
-from .verdict import count_noun
+from .tabular import count_noun
 
 __all__ = [
     "BRIDGE_SCHEMA",

@@ -54,6 +54,7 @@ from .runs_table import Columns, first_doubt, given_fact, unique_names
 from .tabular import (
     GIB,
     count,
+    count_noun,
     decimal,
     join_values,
     percent,
@@ -68,7 +69,6 @@ from .verdict import (
     PLAIN_STYLE,
     Style,
     Verdict,
-    count_noun,
     group_verdict,
     no_ranking_reason,
     pair_verdict,

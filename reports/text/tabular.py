@@ -69,6 +69,18 @@ def ratio(value: float) -> str:
     return f"{value:.3f}x"
 
 
+def count_noun(n: int, noun: str) -> str:
+    """Return 1 run, 2 runs."""
+    return f"{n:,} {plural(noun, n)}"
+
+
+def plural(noun: str, n: int) -> str:
+    """Return a noun for a count: more and series have no plural, address takes es."""
+    if n == 1 or noun in ("more", "series"):
+        return noun
+    return noun + ("es" if noun.endswith("s") else "s")
+
+
 def signed_percent(ratio: float | None) -> str:
     """Return 0.949 as -5.1 % and 1.02 as +2.0 %, with a real minus sign."""
     if ratio is None:

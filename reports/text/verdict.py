@@ -46,7 +46,7 @@ from .claims_text import (
 )
 from .run_narrative import phase_label, step_seconds
 from .runs_table import NO_RUN_CHOSEN, NO_RUN_REMEDY, unique_names
-from .tabular import count, percent
+from .tabular import count, count_noun, percent
 from .unranked_rates import facts_of_pair, has_step_ratio, rate_unit, rate_words, step_ratio
 
 MAX_EQUAL_DIFFERENCE: Final = 0.005
@@ -706,18 +706,6 @@ def _few(figures: Sequence[str], unit: str = "") -> str:
     """Return figures in the order of the runs; once if all read the same."""
     same = len(set(figures)) == 1
     return f"{figures[0]}{unit} each" if same else f"{join_words(_some(figures))}{unit}"
-
-
-def count_noun(n: int, noun: str) -> str:
-    """Return 1 run, 2 runs."""
-    return f"{n:,} {plural(noun, n)}"
-
-
-def plural(noun: str, n: int) -> str:
-    """Return a noun for a count: more and series have no plural, address takes es."""
-    if n == 1 or noun in ("more", "series"):
-        return noun
-    return noun + ("es" if noun.endswith("s") else "s")
 
 
 def _small(share: float) -> str:

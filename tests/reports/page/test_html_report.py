@@ -23,7 +23,7 @@ from fairmfu.reports.page import html_document, html_report
 from fairmfu.reports.page.overview import NO_FRAMEWORKS_RANKED
 from fairmfu.reports.page.report_data import build_content
 from fairmfu.reports.text.bridge_text import COLUMN_LABELS, bridge_frame
-from fairmfu.reports.text.verdict import count_noun
+from fairmfu.reports.text.tabular import count_noun
 
 EVIL = "</script><script>alert(1)</script>"
 LOGGED_TFLOPS = {"torchtitan": 331.0, "xtuner": 412.0, "deepspeed": 298.0}
