@@ -25,27 +25,15 @@ from ..audit.logged_figures import PER_GPU_FIGURES, SAMPLES_FIGURE
 from ..core.arrays import IntArray
 from ..core.messages import NOT_RANKED, as_clause
 from ..core.run_table import MetricsRow, metrics_rows, not_null, value_of
+from ..core.run_words import EVIDENCE_LABELS
 from ..throughput.resolved_facts import SETUP_FACTS
-from ..throughput.throughput import NO_RATE_KINDS, explain_missing_rate
-from ..throughput.time_evidence import EVIDENCE_LABELS
 from . import cost, loss_parity, repeated_runs
-from .comparison_row import ComparisonColumns, ComparisonRow
+from .comparison_row import COMPARABILITY_COLUMNS, STATED_BY_SOME, ComparisonColumns, ComparisonRow
 from .messages import BATCH_UNKNOWN, SAMPLES_UNLIKE, WORK_UNCONFIRMED
+from .missing_rate import NO_RATE_KINDS, explain_missing_rate
 
 Verdict = Literal["like for like", "same model", "not comparable"]
 
-COMPARABILITY_COLUMNS: Final = (
-    "work",
-    "seq_len",
-    "attention_pattern",
-    "trained",
-    "precision",
-    "device",
-    "token_group",
-)
-"""Columns that must be present and equal to rank runs against each other. `work` identifies the
-model's layers, since frameworks may name one model differently.
-"""
 
 SAMPLES_COLUMNS: Final = (
     *(name for name in COMPARABILITY_COLUMNS if name != "token_group"),
@@ -831,6 +819,3 @@ MAX_COUNT_DIFFERENCE: Final = 1e-3
 """Largest relative difference of two counts of the same work to count as alike: a figure has 3 or 4
 digits.
 """
-
-
-STATED_BY_SOME: Final = "Not compared, because not every log states them: "

@@ -16,8 +16,8 @@ from fairmfu.ingest.core.progress import note_progress
 from fairmfu.ingest.core.schema import FLOAT, TEXT, RunRow, run_rows
 
 from ..audit import audit as logged
-from ..audit.audit import Audit
-from ..audit.bridge import Bridge, build_bridges
+from ..audit.audit_results import Audit, Bridge
+from ..audit.bridge import build_bridges
 from ..audit.fact_suggestions import Proposal, propose_facts
 from ..audit.formula_checks import FigureLines, FormulaFacts, formula_facts_of
 from ..audit.other_tools import compare_other_formulas

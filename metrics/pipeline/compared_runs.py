@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 import polars as pl
 
-from ..audit.bridge import Bridge, Factor
+from ..audit.audit_results import Bridge, Factor
 from ..core.run_table import METRICS, metrics_rows
 from .analysis import Analysis, failed_row, present_apart
 from .bulkhead import compute_apart

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from ..audit.audit import Audit
+from ..audit.audit_results import Audit
 from ..audit.formula_checks import ERAS_BY_NAME
 
 

@@ -13,8 +13,7 @@ from typing import Any, TypeVar
 
 import polars as pl
 
-from ..audit.audit import Audit
-from ..audit.bridge import Bridge
+from ..audit.audit_results import Audit, Bridge
 from ..formula.accelerators import Accelerator
 from .analysis import compare_tools, present_apart
 from .compared_runs import ComparedRuns, kept_bridges

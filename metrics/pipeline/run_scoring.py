@@ -11,7 +11,7 @@ import numpy as np
 from fairmfu.ingest.core.schema import RunRow, reading_changes_since
 
 from ..audit import audit as logged
-from ..audit.audit import Audit
+from ..audit.audit_results import Audit
 from ..audit.bridge import token_count_factor
 from ..audit.formula_checks import FigureLines, FormulaFacts, formula_facts_of
 from ..core.messages import Effect, Message, doubts_of

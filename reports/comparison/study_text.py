@@ -7,12 +7,8 @@ from typing import Any, Final
 
 import polars as pl
 
-from fairmfu.metrics.compare.comparability import (
-    COLUMN_LABELS,
-    REPEAT_KEY_COLUMNS,
-    STATED_BY_SOME,
-)
-from fairmfu.metrics.compare.comparison_row import ComparisonRow
+from fairmfu.metrics.compare.comparability import COLUMN_LABELS, REPEAT_KEY_COLUMNS
+from fairmfu.metrics.compare.comparison_row import STATED_BY_SOME, ComparisonRow
 from fairmfu.metrics.compare.repeated_runs import MIN_REPEATS, SpeedRatio, speed_ratio
 from fairmfu.metrics.compare.scaling import (
     SAME_SIZE,

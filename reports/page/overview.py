@@ -9,12 +9,9 @@ from pathlib import PurePath
 from typing import Any
 
 from fairmfu.ingest.core.schema import FACT_NAMES
-from fairmfu.metrics.compare.comparability import (
-    COLUMN_LABELS,
-    COMPARABILITY_COLUMNS,
-    token_group,
-)
-from fairmfu.metrics.compare.comparison_row import ComparisonRow
+from fairmfu.metrics.compare.comparability import COLUMN_LABELS, token_group
+from fairmfu.metrics.compare.comparison_row import COMPARABILITY_COLUMNS, ComparisonRow
+from fairmfu.metrics.compare.missing_rate import explain_missing_rate
 from fairmfu.metrics.core.messages import as_clause
 from fairmfu.metrics.core.run_table import metrics_rows, short_doubt, value_of
 from fairmfu.metrics.pipeline.analysis import Analysis, Tables
@@ -28,7 +25,6 @@ from fairmfu.metrics.pipeline.run_needs import (
     needs_of,
     unlocks,
 )
-from fairmfu.metrics.throughput.throughput import explain_missing_rate
 
 from ..text.claims_text import join_words
 from ..text.commands import with_store

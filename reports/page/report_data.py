@@ -17,8 +17,7 @@ import polars.selectors as cs
 
 from fairmfu.ingest.core.progress import note_progress
 from fairmfu.ingest.core.schema import FACT_NAMES, FLOAT
-from fairmfu.metrics.audit.audit import Audit
-from fairmfu.metrics.audit.bridge import Bridge
+from fairmfu.metrics.audit.audit_results import Audit, Bridge
 from fairmfu.metrics.audit.formula_era import Era
 from fairmfu.metrics.audit.logged_figures import PER_GPU_FIGURES
 from fairmfu.metrics.compare.comparability import (

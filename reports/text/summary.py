@@ -11,21 +11,20 @@ from typing import Any, Final, Literal
 import polars as pl
 
 from fairmfu.ingest.core.schema import FACT_NAMES
-from fairmfu.metrics.audit.audit import Audit
-from fairmfu.metrics.audit.bridge import Bridge
+from fairmfu.metrics.audit.audit_results import Audit, Bridge
 from fairmfu.metrics.audit.fact_suggestions import Proposal
 from fairmfu.metrics.audit.formula_era import Era
 from fairmfu.metrics.compare.comparison_row import ComparisonRow
+from fairmfu.metrics.compare.missing_rate import explain_missing_rate
 from fairmfu.metrics.core.run_selection import choose_one
 from fairmfu.metrics.core.run_table import METRICS, MetricsRow, metrics_rows, not_null, value_of
+from fairmfu.metrics.core.run_words import EVIDENCE_LABELS
 from fairmfu.metrics.formula import accelerators
 from fairmfu.metrics.formula.model_shapes import known_models
 from fairmfu.metrics.formula.vision import find_tower
 from fairmfu.metrics.pipeline.analysis import Analysis
 from fairmfu.metrics.pipeline.compared_runs import ComparedRuns
 from fairmfu.metrics.pipeline.reported_runs import ReportedRuns
-from fairmfu.metrics.throughput.throughput import explain_missing_rate
-from fairmfu.metrics.throughput.time_evidence import EVIDENCE_LABELS
 from fairmfu.metrics.utilization.utilization import operator_table
 
 from .claims_text import differences_text, join_words

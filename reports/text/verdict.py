@@ -12,16 +12,16 @@ from typing import Any, Final, cast
 
 import polars as pl
 
-from fairmfu.metrics.audit.bridge import Bridge
+from fairmfu.metrics.audit.audit_results import Bridge
 from fairmfu.metrics.compare.comparability import (
     COLUMN_LABELS,
     REPEAT_KEY_COLUMNS,
-    STATED_BY_SOME,
     TOKEN_UNIT,
     PairVerdict,
     compare_pair,
 )
-from fairmfu.metrics.compare.comparison_row import ComparisonRow
+from fairmfu.metrics.compare.comparison_row import STATED_BY_SOME, ComparisonRow
+from fairmfu.metrics.compare.missing_rate import explain_missing_rate
 from fairmfu.metrics.compare.repeated_runs import (
     MIN_REPEATS,
     ComparisonSide,
@@ -29,10 +29,9 @@ from fairmfu.metrics.compare.repeated_runs import (
     comparison_sides,
     speed_ratio,
 )
-from fairmfu.metrics.core.quantities import SECONDS_PER_HOUR
 from fairmfu.metrics.core.run_table import not_null, value_of
+from fairmfu.metrics.core.run_words import SECONDS_PER_HOUR
 from fairmfu.metrics.diagnosis.phase_gap import REST, phase_gap, work_per_gpu
-from fairmfu.metrics.throughput.throughput import explain_missing_rate
 
 from .claims_text import (
     MIN_CAUSE_EFFECT,

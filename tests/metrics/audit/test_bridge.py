@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from fairmfu.cli import main
 from fairmfu.ingest.core.schema import TABLES
 from fairmfu.ingest.store.store import Store
-from fairmfu.metrics.audit.audit import Audit
+from fairmfu.metrics.audit.audit_results import Audit
 from fairmfu.metrics.audit.bridge import _counts, build_bridges
 from fairmfu.metrics.audit.eras import deepspeed, torchtitan, xtuner
 from fairmfu.metrics.audit.fact_suggestions import propose_facts

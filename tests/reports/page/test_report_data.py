@@ -17,13 +17,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fairmfu.metrics.compare.comparability import COMPARISON
+from fairmfu.metrics.compare.missing_rate import explain_missing_rate
 from fairmfu.metrics.core.messages import as_clause
 from fairmfu.metrics.core.run_table import METRICS
 from fairmfu.metrics.pipeline.analysis import analyse
 from fairmfu.metrics.pipeline.missing_facts import find_needs
 from fairmfu.metrics.pipeline.run_needs import unlocks
 from fairmfu.metrics.throughput import messages
-from fairmfu.metrics.throughput.throughput import explain_missing_rate
 from fairmfu.reports.page import html_report, overview
 from fairmfu.reports.page import report_data as told_content
 from fairmfu.reports.page.report_data import (
