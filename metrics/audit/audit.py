@@ -21,6 +21,7 @@ from ..core.messages import Effect, Message
 from ..formula.terms import Recompute
 from . import messages, solved_lengths
 from .audit_results import Audit
+from .eras.by_name import eras_of_format
 from .explanations import (
     alternatives,
     best_hypothesis,
@@ -45,7 +46,6 @@ from .formula_checks import (
     device_rate,
     era_flops,
     era_peak,
-    eras_of_format,
     implied_flops,
     needs_gpu_count,
     read_figures,

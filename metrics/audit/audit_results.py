@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from .formula_checks import FormulaFacts
@@ -118,3 +118,19 @@ class Bridge:
     low: float
     high: float
     explained: bool
+
+
+def inferred_facts(run_id: str, audited: Audit) -> list[dict[str, Any]]:
+    """Return facts that only the log's figures determine, as rows of facts."""
+    origin = "inferred: by no other do the log's own figures come out"
+    return [
+        {
+            "run_id": run_id,
+            "name": name,
+            "value": value,
+            "origin": origin,
+            "line": None,
+            "text": None,
+        }
+        for name, value in audited.inferred.items()
+    ]

@@ -14,8 +14,8 @@ import polars as pl
 
 from ..audit.audit_results import Bridge, Factor
 from ..core.run_table import METRICS, metrics_rows
-from .analysis import Analysis, failed_row, present_apart
-from .bulkhead import compute_apart
+from .analysis import Analysis, failed_row
+from .bulkhead import compute_apart, present_apart
 from .measured_runs import MeasuredRuns
 
 Result = TypeVar("Result")

@@ -13,13 +13,13 @@ from typing import Any, TypeVar
 
 import polars as pl
 
-from ..audit.audit_results import Audit, Bridge
+from ..audit.audit_results import Audit, Bridge, inferred_facts
 from ..formula.accelerators import Accelerator
-from .analysis import compare_tools, present_apart
+from .analysis import compare_tools
+from .bulkhead import present_apart
 from .compared_runs import ComparedRuns, kept_bridges
 from .kept_audits import kept_audit
 from .measured_runs import MeasuredRuns
-from .run_scoring import inferred_facts
 
 Result = TypeVar("Result")
 
