@@ -370,6 +370,16 @@ class Store:
             ).pl()
         return rows
 
+    def facts_of(self, run_id: str) -> pl.DataFrame:
+        """Return the rows of `facts` of one run, in order."""
+        with self._reading(("facts",)) as con:
+            rows = con.sql(
+                f"select {', '.join(TABLES['facts'])} from facts "  # noqa: S608 - constants
+                "where run_id = $run order by sequence",
+                params={"run": run_id},
+            ).fetchall()
+        return pl.DataFrame(rows, schema=frame_schema("facts"), orient="row")
+
     def tables(self, runs: Collection[str] | None = None) -> Tables:
         """Return all of `TABLES`, at one state of the store."""
         with self._reading(runs=runs) as con:
