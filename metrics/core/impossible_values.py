@@ -65,7 +65,7 @@ Warnings = list[tuple[str, Message]]
 def possible_facts(facts: pl.DataFrame) -> tuple[pl.DataFrame, Warnings]:
     """Return the possible facts, and a warning for every impossible one."""
     checked = pl.col("name").is_in(_CHECKED_FACTS)
-    values = facts.lazy().filter(checked).select("name", "value").unique().collect()
+    values = facts.select("name", "value").filter(checked).unique()
     problems = [
         (name, value, why)
         for name, value in values.iter_rows()

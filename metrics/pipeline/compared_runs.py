@@ -15,7 +15,6 @@ import polars as pl
 from ..audit.audit_results import Bridge, Factor
 from ..core.run_table import METRICS, metrics_rows
 from .bulkhead import compute_apart, present_apart
-from .launch_tables import LaunchTables
 
 if TYPE_CHECKING:
     from .analysis import Analysis
@@ -77,6 +76,8 @@ def compared_runs(
 
     bridges: run_id, and the column `bridges` of metrics.pipeline.metrics_cache.KEPT_SCHEMA
     """
+    from .launch_tables import LaunchTables  # noqa: PLC0415 - imports much
+
     return ComparedRuns(metrics, LaunchTables(tables).unmarked_windows, kept_bridges(bridges))
 
 

@@ -14,8 +14,8 @@ import polars as pl
 from fairmfu.metrics.audit.audit_results import Audit, Bridge, Factor
 from fairmfu.metrics.core.run_table import MetricsRow, value_of
 
+from .run_explained import not_compared_reason
 from .run_head import MIN_VISIBLE_CHANGE, format_factor
-from .summary import not_compared_reason
 from .tabular import count_noun
 
 __all__ = [

@@ -188,12 +188,12 @@ def printable(text: str) -> str:
     )
 
 
-NOT_XML: Final = re.compile(r"[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+NOT_XML: Final = r"[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]"
 
 
 def for_xml(text: str) -> str:
     """Return text without characters that XML 1.0 forbids, even escaped."""
-    return NOT_XML.sub("\N{REPLACEMENT CHARACTER}", text)
+    return re.sub(NOT_XML, "\N{REPLACEMENT CHARACTER}", text)
 
 
 def _csv(frame: pl.DataFrame) -> str:

@@ -29,7 +29,7 @@ from fairmfu.metrics.pipeline.metrics_cache import KEPT_SCHEMA, finish_metrics
 from fairmfu.reports.comparison.comparison import compare
 from fairmfu.reports.page import html_report
 from fairmfu.reports.page.report_data import report
-from fairmfu.reports.text.summary import explain
+from fairmfu.reports.text.run_explained import explain
 from tests.support.effort import THOROUGH
 from tests.support.folders import ROOT
 

@@ -35,8 +35,8 @@ from fairmfu.reports.page.report_data import (
 )
 from fairmfu.reports.text.commands import with_store
 from fairmfu.reports.text.missing_facts import missing_facts, run_argument
+from fairmfu.reports.text.run_explained import explain
 from fairmfu.reports.text.run_narrative import BAD_OUTCOMES
-from fairmfu.reports.text.summary import explain
 from tests.reports.page.test_html_report import EVIL, FACTS, a_run, a_store, claiming
 from tests.support.folders import ROOT
 from tests.support.packs import rows, unpacked

@@ -39,7 +39,7 @@ from fairmfu.reports.comparison.comparison import Comparison, compare
 from fairmfu.reports.page.report_data import report, report_json
 from fairmfu.reports.store import metrics_store
 from fairmfu.reports.store.kept_needs import current_needs
-from fairmfu.reports.text.summary import explain
+from fairmfu.reports.text.run_explained import explain
 from fairmfu.reports.trackers.tracker_record import TrackerRecord, tracker_records
 from tests.support.effort import THOROUGH
 from tests.support.folders import ROOT
