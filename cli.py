@@ -383,11 +383,13 @@ def where_option(command: Command) -> Command:
 
 
 def _price(_context: click.Context, _parameter: click.Parameter, text: str | None) -> Price | None:
+    if text is None:
+        return None
     from fairmfu.metrics.compare.cost import price
     from fairmfu.metrics.compare.messages import NOT_A_PRICE, PriceError
 
     try:
-        return None if text is None else price(text)
+        return price(text)
     except PriceError as error:
         raise NOT_A_PRICE.made(click.BadParameter, text=text) from error
 
@@ -396,10 +398,12 @@ def _allowed(
     _context: click.Context, _parameter: click.Parameter, text: str | None
 ) -> float | None:
     """Return the slow-down that a gate allows [fraction]; None without a gate."""
+    if text is None:
+        return None
     from fairmfu.ingest.facts.project_config import parse_fraction
 
-    share = None if text is None else parse_fraction(text)
-    if text is not None and share is None:
+    share = parse_fraction(text)
+    if share is None:
         raise messages.NOT_A_FRACTION(option="--fail-below")
     return share
 
@@ -408,19 +412,21 @@ def _fact_of_study(
     _context: click.Context, _parameter: click.Parameter, text: str | None
 ) -> str | None:
     """Return the fact of which `compare` shows the effect."""
+    if text is None:
+        return None
     from fairmfu.metrics.compare.studies import FACTS
 
-    return None if text is None else _fact_among(text, FACTS)
+    return _fact_among(text, FACTS)
 
 
 def _facts_of_matrix(
     _context: click.Context, _parameter: click.Parameter, pair: tuple[str, str] | None
 ) -> tuple[str, str] | None:
     """Return the facts of the rows and of the columns of a matrix."""
-    from fairmfu.reports.comparison.matrix import MATRIX_FACTS
-
     if pair is None:
         return None
+    from fairmfu.reports.comparison.matrix import MATRIX_FACTS
+
     return _fact_among(pair[0], MATRIX_FACTS), _fact_among(pair[1], MATRIX_FACTS)
 
 

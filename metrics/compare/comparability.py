@@ -76,6 +76,9 @@ MEASURED_COLUMNS: Final = ("attended_pairs", "flops_per_token")
 in them.
 """
 
+UNMEASURED_COLUMNS: Final = tuple(name for name in VARIABLE_COLUMNS if name not in MEASURED_COLUMNS)
+"""Names of VARIABLE_COLUMNS that repeats have in common even if documents are masked."""
+
 COLUMN_LABELS: Final = {
     "seq_len": "sequence length",
     "attention_pattern": "attention",
@@ -313,8 +316,9 @@ def _no_tgs(row: MetricsRow) -> str:
 
 def plain_value(value: object) -> object:
     """Return yes or no for any spelling of true or false, else the value."""
-    folded = str(value).lower()
-    return BOOL_WORDS.get(folded, value)
+    if not isinstance(value, bool | str):
+        return value
+    return BOOL_WORDS.get(str(value).lower(), value)
 
 
 BOOL_WORDS: Final = {"true": "yes", "false": "no"}
@@ -530,7 +534,7 @@ def setup_key(row: ComparisonRow) -> tuple[Any, ...]:
     if any(value_of(row, name) is None for name in needed):
         return (row["run_id"],)
     masked = not_null(row["attention_pattern"]).endswith(DOCUMENT_BORDERS)
-    names = [name for name in VARIABLE_COLUMNS if not (masked and name in MEASURED_COLUMNS)]
+    names = UNMEASURED_COLUMNS if masked else VARIABLE_COLUMNS
     values = ((name, value_of(row, name)) for name in names)
     known = (DEFAULT_SETUP_VALUES.get(n) if value is None else value for n, value in values)
     return (row.get("side"), *known)
@@ -696,7 +700,7 @@ def varying_columns(group: Sequence[MetricsRow]) -> list[str]:
 
 def _known(name: str, group: Sequence[MetricsRow]) -> list[str]:
     """Return the different known values of a column, in the order of the runs."""
-    values = (_value(row, name) for row in group)
+    values = dict.fromkeys(_value(row, name) for row in group)
     texts = dict.fromkeys(_whole(value) for value in values if value is not None)
     return [EVIDENCE_LABELS.get(t, t) for t in texts] if name == "time_basis" else list(texts)
 

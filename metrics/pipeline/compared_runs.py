@@ -70,15 +70,21 @@ def with_failed_rows(metrics: pl.DataFrame, errors: Mapping[str, str]) -> pl.Dat
 
 
 def compared_runs(
-    metrics: pl.DataFrame, tables: Mapping[str, pl.DataFrame], bridges: pl.DataFrame
+    metrics: pl.DataFrame,
+    tables: Mapping[str, pl.DataFrame],
+    bridges: pl.DataFrame,
+    *,
+    single_sources: bool = False,
 ) -> ComparedRuns:
     """Return the runs of these tables, with the metrics of all runs.
 
     bridges: run_id, and the column `bridges` of metrics.pipeline.metrics_cache.KEPT_SCHEMA
+    single_sources: as for metrics.pipeline.launch_tables.LaunchTables
     """
     from .launch_tables import LaunchTables  # noqa: PLC0415 - imports much
 
-    return ComparedRuns(metrics, LaunchTables(tables).unmarked_windows, kept_bridges(bridges))
+    windows = LaunchTables(tables, single_sources=single_sources).unmarked_windows
+    return ComparedRuns(metrics, windows, kept_bridges(bridges))
 
 
 def kept_bridges(bridges: pl.DataFrame) -> dict[str, list[Bridge]]:

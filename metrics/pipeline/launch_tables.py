@@ -9,6 +9,7 @@ import polars as pl
 
 from ..core.impossible_values import refuse_impossible
 from ..runs import same_run
+from ..runs.replica_groups import groups_by_source
 from ..throughput import resolved_facts
 from ..throughput import windows as logged_windows
 
@@ -17,15 +18,27 @@ class LaunchTables:
     """All launches of some tables.
 
     tables: of ingest.core.schema, as for `metrics.pipeline.analysis.analyse`.
+    single_sources: each launch is known to have one source, so that there is nothing to merge
     """
 
-    def __init__(self, tables: Mapping[str, pl.DataFrame]) -> None:
-        """Drop impossible values, and merge the sources of one launch."""
+    def __init__(self, tables: Mapping[str, pl.DataFrame], *, single_sources: bool = False) -> None:
+        """Drop impossible values."""
         self._possible = refuse_impossible(tables)
         self.by_source = self._possible.tables
         """Tables before sources were merged."""
-        self.merged = same_run.merge_launches(self.by_source)
-        self.tables = self.merged.tables
+        self._single_sources = single_sources
+
+    @cached_property
+    def merged(self) -> same_run.MergedLaunches:
+        """Sources of one launch, merged: `same_run.merge_launches`."""
+        return same_run.merge_launches(self.by_source)
+
+    @cached_property
+    def tables(self) -> Mapping[str, pl.DataFrame]:
+        """Tables with one run per launch."""
+        if self._single_sources and not groups_by_source(self.by_source["facts"]):
+            return self.by_source
+        return self.merged.tables
 
     @cached_property
     def held_facts(self) -> pl.DataFrame:

@@ -34,21 +34,25 @@ class StoredTables:
     read_tables: returns all tables, with all sources of these runs
     read_facts: returns the table `facts` of a single run whose launch has no other source; None
         for other runs
+    single_sources: as for metrics.pipeline.launch_tables.LaunchTables
     """
 
     def __init__(
         self,
         read_tables: Callable[[], Mapping[str, pl.DataFrame]],
         read_facts: Callable[[], pl.DataFrame] | None = None,
+        *,
+        single_sources: bool = False,
     ) -> None:
         self._read_tables, self._read_facts = read_tables, read_facts
+        self._single_sources = single_sources
 
     @cached_property
     def measured(self) -> MeasuredRuns:
         """All that follows from the tables."""
         from .measured_runs import MeasuredRuns  # noqa: PLC0415 - imports much
 
-        return MeasuredRuns(self._read_tables())
+        return MeasuredRuns(self._read_tables(), single_sources=self._single_sources)
 
     @cached_property
     def held_facts(self) -> pl.DataFrame:

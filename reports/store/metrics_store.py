@@ -199,9 +199,10 @@ def stored_comparison(
     bridges = state.kept.join(chosen.select("run_id"), on="run_id").select("run_id", "bridges")
     if bridges["bridges"].null_count():
         return stored_analysis(store, choose_runs, overlay).analysis
-    linked = linked_runs(state.kept, chosen["run_id"].to_list())
+    ids = set(chosen["run_id"])
+    linked = linked_runs(state.kept, ids)
     tables = store.tables(None if chosen.height == metrics.height else sorted(linked))
-    return compared_runs(metrics, tables, bridges)
+    return compared_runs(metrics, tables, bridges, single_sources=linked == ids)
 
 
 class StoredRuns(NamedTuple):
@@ -232,13 +233,15 @@ def stored_runs(
     metrics = state.metrics
     chosen = metrics if choose_runs is None else choose_runs(metrics)
     kept = state.kept.join(chosen.select("run_id"), on="run_id")
-    linked = linked_runs(state.kept, chosen["run_id"].to_list())
+    ids = set(chosen["run_id"])
+    linked = linked_runs(state.kept, ids)
     failed = metrics.filter(pl.col("run_id").is_in(list(linked)), pl.col("error").is_not_null())
     if failed.height or kept["bridges"].null_count() or kept["audit"].null_count():
         return StoredRuns(*stored_analysis(store, choose_runs, overlay))
     wanted = None if chosen.height == metrics.height else sorted(linked)
     read_facts = partial(store.facts_of, *linked) if len(linked) == 1 else None
-    stored = StoredTables(partial(store.tables, wanted), read_facts)
+    read_tables = partial(store.tables, wanted)
+    stored = StoredTables(read_tables, read_facts, single_sources=linked == ids)
     return StoredRuns(reported_runs(metrics, stored, kept, overlay), state)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import polars as pl
 
@@ -12,8 +12,6 @@ from fairmfu.metrics.compare.comparison_row import ComparisonRow
 from fairmfu.metrics.formula import accelerators
 from fairmfu.metrics.formula.model_shapes import known_models
 from fairmfu.metrics.formula.vision import find_tower
-from fairmfu.metrics.pipeline.analysis import Analysis
-from fairmfu.metrics.pipeline.compared_runs import ComparedRuns
 
 from .claims_text import differences_text
 from .runs_table import Columns, first_doubt, given_fact
@@ -38,6 +36,10 @@ from .verdict import (
     ranked_groups,
 )
 from .verdict import join_comparison as verdict_rows
+
+if TYPE_CHECKING:
+    from fairmfu.metrics.pipeline.analysis import Analysis
+    from fairmfu.metrics.pipeline.compared_runs import ComparedRuns
 
 SPEED_COLUMNS: Final[Columns] = {
     "rank": ("#", str),
