@@ -10,8 +10,6 @@ import polars as pl
 from fairmfu.metrics.audit.formula_era import Era
 from fairmfu.metrics.compare.comparison_row import ComparisonRow
 from fairmfu.metrics.formula import accelerators
-from fairmfu.metrics.formula.model_shapes import known_models
-from fairmfu.metrics.formula.vision import find_tower
 
 from .claims_text import differences_text
 from .runs_table import Columns, first_doubt, given_fact
@@ -263,6 +261,9 @@ DROPPABLE_MODEL_COLUMNS: Final = ("hidden_size",)
 
 def model_table() -> pl.DataFrame:
     """Return built-in models with their parameters, those of a vision tower included."""
+    from fairmfu.metrics.formula.model_shapes import known_models  # noqa: PLC0415 - imports much
+    from fairmfu.metrics.formula.vision import find_tower  # noqa: PLC0415 - imports much
+
     towers = {shape.name: find_tower(shape.name) for shape in known_models()}
     seeing = {name: None if tower is None else tower.params_total for name, tower in towers.items()}
     return pl.DataFrame(
