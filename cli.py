@@ -2283,14 +2283,19 @@ def _stored_inputs(
     """Return the tables of these runs, and what `report` else computes itself."""
     from fairmfu.metrics import choose
     from fairmfu.metrics.core.run_table import metrics_rows
+    from fairmfu.metrics.pipeline.reported_runs import ReportedRuns
     from fairmfu.reports.store.kept_needs import asked_facts
 
     overlay = _overlay()
     analysis, state = _stored_runs(store, names)
     chosen = choose(analysis.metrics, *names)
-    members = chosen["members"].explode().drop_nulls().to_list() if names else None
     asked = asked_facts(store, state, metrics_rows(chosen), overlay)
-    return store.tables(members), {"overlay": overlay, "analysis": analysis, "asked": asked}
+    if isinstance(analysis, ReportedRuns) and not names:
+        tables = analysis.stored.tables
+    else:
+        members = chosen["members"].explode().drop_nulls().to_list() if names else None
+        tables = store.tables(members)
+    return tables, {"overlay": overlay, "analysis": analysis, "asked": asked}
 
 
 def _end(rows: Iterable[Mapping[str, Any]], code: int = 0) -> None:

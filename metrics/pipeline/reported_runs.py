@@ -48,11 +48,16 @@ class StoredTables:
         self._single_sources = single_sources
 
     @cached_property
+    def tables(self) -> Mapping[str, pl.DataFrame]:
+        """All tables of the runs, as stored."""
+        return self._read_tables()
+
+    @cached_property
     def measured(self) -> MeasuredRuns:
         """All that follows from the tables."""
         from .measured_runs import MeasuredRuns  # noqa: PLC0415 - imports much
 
-        return MeasuredRuns(self._read_tables(), single_sources=self._single_sources)
+        return MeasuredRuns(self.tables, single_sources=self._single_sources)
 
     @cached_property
     def held_facts(self) -> pl.DataFrame:
