@@ -1945,7 +1945,7 @@ def formats(log: Path | None, checked: str | None, output: str, *, eras: bool) -
     from fairmfu.reports.text.tabular import render_frame
 
     if eras:
-        from fairmfu.metrics.audit.eras.by_name import all_eras
+        from fairmfu.metrics.audit.era_lookup import all_eras
 
         click.echo(render_frame(era_table(all_eras()), output, droppable=DROPPABLE_ERA_COLUMNS))
         return
@@ -2056,7 +2056,7 @@ def _check_names(facts: Sequence[dict[str, Any]]) -> None:
     """
     given = {fact["name"]: fact["value"] for fact in facts if fact["value"]}
     if "logged_formula" in given:
-        from fairmfu.metrics.audit.eras.by_name import ERAS_BY_NAME
+        from fairmfu.metrics.audit.era_lookup import ERAS_BY_NAME
 
         if given["logged_formula"] not in ERAS_BY_NAME:
             raise messages.UNKNOWN_LOGGED_FORMULA(name=given["logged_formula"])

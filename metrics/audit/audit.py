@@ -21,7 +21,7 @@ from ..core.messages import Effect, Message
 from ..formula.terms import Recompute
 from . import messages, solved_lengths
 from .audit_results import Audit
-from .eras.by_name import eras_of_format
+from .era_lookup import eras_of_format
 from .explanations import (
     alternatives,
     best_hypothesis,

@@ -1,4 +1,4 @@
-"""Results of an audit: what logged figures prove, and the factors that lead to ours.
+"""Results of an audit: facts that logged figures prove, and factors to ours.
 
 metrics.audit.audit and metrics.audit.bridge compute them. What only shows them imports no formula.
 """

@@ -39,7 +39,7 @@ from ..utilization.formula_inputs import (
     text_fact,
 )
 from . import flops_profiler
-from .eras.by_name import ERAS_BY_NAME, eras_of_format
+from .era_lookup import ERAS_BY_NAME, eras_of_format
 from .formula_era import Era
 from .logged_figures import FIXED_DECIMALS, LOGGED_FIGURES
 

@@ -144,7 +144,7 @@ def _level(losses: FloatArray) -> _Level:
 
 
 def _levels_of_others(there: Mapping[str, _Level]) -> dict[str, _Level]:
-    """Return the level that each run is compared with: the other's, or the median of all."""
+    """Return the level to compare each run with: the other's, or the median."""
     if len(there) < PAIR_SIZE:
         return {}
     if len(there) == PAIR_SIZE:
@@ -155,11 +155,11 @@ def _levels_of_others(there: Mapping[str, _Level]) -> dict[str, _Level]:
     return dict.fromkeys(there, _Level(loss, spread))
 
 
-def _compared_loss(own: _Level, others: _Level) -> dict[str, Any]:
+def _compared_loss(level: _Level, others: _Level) -> dict[str, Any]:
     """Compare a run's loss with the other's or the median of all, in their spreads."""
-    widest = max(own.spread, others.spread)
-    apart = abs(own.loss - others.loss) > max(widest, MIN_LOSS_DIFFERENCE * abs(others.loss))
-    return {"loss_at_equal_tokens": own.loss, "loss_spread": own.spread, "same_loss": not apart}
+    widest = max(level.spread, others.spread)
+    apart = abs(level.loss - others.loss) > max(widest, MIN_LOSS_DIFFERENCE * abs(others.loss))
+    return {"loss_at_equal_tokens": level.loss, "loss_spread": level.spread, "same_loss": not apart}
 
 
 PAIR_SIZE: Final = 2

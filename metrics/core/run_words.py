@@ -11,7 +11,6 @@ from .run_table import PauseLevel, SlowStep, SpeedLevel
 
 SECONDS_PER_HOUR: Final = 3600.0
 
-
 EVIDENCE_LABELS: Final[dict[str, str]] = {
     "elapsed": "the logged step time",
     "rate": "the logged rate",
@@ -23,18 +22,15 @@ EVIDENCE_LABELS: Final[dict[str, str]] = {
 }
 """Kinds of time evidence, in words."""
 
-
 UNEXPLAINED: Final = "unexplained"
-
+"""Cause of time lost without a cause in the log."""
 
 DATA_LOADING: Final = "data loading"
 """Cause of a stall with a long wait for data on its line; such stalls stay in the steady rate,
 too."""
 
-
 GROWTH, JUMP = "growth", "jump"
-"""Kinds of changes."""
-
+"""Kinds of changes of the peak memory."""
 
 COMPUTE_PHASES: Final = ("forward", "backward", "forward_backward")
 """Phases that take time in every step: 0 means that a timer was not running."""

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from ..audit.audit_results import Audit
-from ..audit.eras.by_name import ERAS_BY_NAME
+from ..audit.era_lookup import ERAS_BY_NAME
 
 
 def audit_row(audit: Audit) -> dict[str, Any] | None:

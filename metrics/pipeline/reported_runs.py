@@ -61,7 +61,10 @@ class StoredTables:
 
     @cached_property
     def held_facts(self) -> pl.DataFrame:
-        """Resolved facts, as MeasuredRuns.held_facts; those of a single source need no merge."""
+        """Resolved facts, as MeasuredRuns.held_facts.
+
+        Those of a single source need no merge.
+        """
         if self._read_facts is not None:
             facts, _ = possible_facts(self._read_facts())
             if not groups_by_source(facts):

@@ -246,7 +246,7 @@ def stored_runs(
 
 
 def _are_most_new(store: Store, overlay: Sequence[Accelerator]) -> bool:
-    """Return whether so many runs have no current metrics that all are computed together."""
+    """Return whether most runs have no current metrics, so that all are computed."""
     outdated = _outdated(store, overlay)
     height = len(store.runs_changed_since(-1))
     return len(outdated.stale | outdated.unlike) > MAX_CHOSEN_SHARE * height

@@ -1,4 +1,4 @@
-"""One run explained on a terminal: its course, the formula with its numbers, the log's figure."""
+"""Text of one run: its course, the formula with its numbers, logged figures."""
 
 from __future__ import annotations
 

@@ -282,7 +282,10 @@ def _table(columns: Sequence[Sequence[str]], names: Sequence[str] = ()) -> str:
 
 
 def _stacked(cells: Sequence[str], heights: Sequence[int]) -> list[str]:
-    """Return the lines of a column: a heading at the bottom of its row, cells at the top."""
+    """Return the lines of a column, with blank lines for shorter cells.
+
+    A heading is at the bottom of its row, a cell at the top.
+    """
     (heading, *body), (first, *others) = (cell.split("\n") for cell in cells), heights
     lines = [""] * (first - len(heading)) + heading
     for cell, height in zip(body, others, strict=True):
@@ -316,7 +319,10 @@ def _fitted(heading: str, *cells: str, width: int) -> list[str]:
 
 
 def _with_names(text: str, names: Sequence[str], heights: Sequence[int]) -> str:
-    """Return a table with a name above each row; heights: lines of the headings, of each row."""
+    """Return a table with a name above each row.
+
+    heights: number of lines of the headings, and of each row
+    """
     lines = iter(text.splitlines())
     parts = [next(lines) for _ in range(heights[0] + 1)]  # headings and the rule below
     for name, height in zip(names, heights[1:], strict=True):

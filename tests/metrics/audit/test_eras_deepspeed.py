@@ -18,7 +18,7 @@ import pytest
 from fairmfu.ingest.extract.log_tables import read_log_tables
 from fairmfu.ingest.facts.facts import facts_from_flags
 from fairmfu.metrics.audit.audit_results import Audit
-from fairmfu.metrics.audit.eras.by_name import ERAS_BY_NAME
+from fairmfu.metrics.audit.era_lookup import ERAS_BY_NAME
 from fairmfu.metrics.audit.eras.deepspeed import ERA_ROWS
 from fairmfu.metrics.audit.flops_profiler import FLOPS_FIGURE, SAMPLES_FIGURE
 from fairmfu.metrics.audit.formula_checks import formula_facts_of

@@ -7,7 +7,7 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
-from fairmfu.metrics.audit.eras.by_name import ERAS_BY_NAME
+from fairmfu.metrics.audit.era_lookup import ERAS_BY_NAME
 from fairmfu.metrics.audit.explanations import (
     COMMON_LENGTHS,
     ChangedFact,

@@ -12,7 +12,7 @@ import pytest
 from fairmfu.ingest.core.schema import FACT_NAMES
 from fairmfu.ingest.parse.record_sink import ParsedSource
 from fairmfu.metrics import analyse
-from fairmfu.metrics.audit.eras.by_name import eras_of_format
+from fairmfu.metrics.audit.era_lookup import eras_of_format
 from fairmfu.metrics.audit.eras.torchtitan import PEAK_ROWS, device_peak
 from fairmfu.metrics.audit.formula_checks import era_peak, formula_facts_of
 from fairmfu.metrics.audit.messages import FIGURES_DO_NOT_FOLLOW

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from fairmfu.cli import main
 from fairmfu.ingest.core.schema import RunRow
+from fairmfu.metrics.audit.era_lookup import ERAS_BY_NAME, eras_of_format
 from fairmfu.metrics.audit.eras import deepspeed, torchtitan, xtuner
-from fairmfu.metrics.audit.eras.by_name import ERAS_BY_NAME, eras_of_format
 from fairmfu.metrics.audit.formula_checks import (
     FormulaCheck,
     FormulaFacts,

@@ -15,7 +15,7 @@ import pytest
 
 from fairmfu.ingest.core.schema import READING_CHANGES, frame_schema
 from fairmfu.metrics.audit.audit_results import Bridge, Factor
-from fairmfu.metrics.audit.eras.by_name import ERAS_BY_NAME
+from fairmfu.metrics.audit.era_lookup import ERAS_BY_NAME
 from fairmfu.metrics.audit.formula_checks import era_flops
 from fairmfu.metrics.audit.formula_era import GAP_CAUSES
 from fairmfu.metrics.audit.logged_figures import LOGGED_FIGURES

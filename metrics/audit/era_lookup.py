@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 from functools import cache, partial
 from typing import Final
 
-from ..formula_era import Era
-from .all_rows import era_rows
+from .eras.all_rows import era_rows
+from .formula_era import Era
 
 
 @cache
