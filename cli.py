@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from fairmfu.metrics.core.run_table import MetricsRow
     from fairmfu.metrics.formula.accelerators import Accelerator
     from fairmfu.metrics.pipeline.analysis import Analysis
-    from fairmfu.metrics.pipeline.missing_facts import RunNeeds
+    from fairmfu.metrics.pipeline.run_needs import RunNeeds
     from fairmfu.reports.comparison.comparison import Comparison
     from fairmfu.reports.comparison.speed_change import GateResult
     from fairmfu.reports.nightly.night_report import Night
@@ -383,11 +383,13 @@ def where_option(command: Command) -> Command:
 
 
 def _price(_context: click.Context, _parameter: click.Parameter, text: str | None) -> Price | None:
+    if text is None:
+        return None
     from fairmfu.metrics.compare.cost import price
     from fairmfu.metrics.compare.messages import NOT_A_PRICE, PriceError
 
     try:
-        return None if text is None else price(text)
+        return price(text)
     except PriceError as error:
         raise NOT_A_PRICE.made(click.BadParameter, text=text) from error
 
@@ -396,10 +398,12 @@ def _allowed(
     _context: click.Context, _parameter: click.Parameter, text: str | None
 ) -> float | None:
     """Return the slow-down that a gate allows [fraction]; None without a gate."""
+    if text is None:
+        return None
     from fairmfu.ingest.facts.project_config import parse_fraction
 
-    share = None if text is None else parse_fraction(text)
-    if text is not None and share is None:
+    share = parse_fraction(text)
+    if share is None:
         raise messages.NOT_A_FRACTION(option="--fail-below")
     return share
 
@@ -408,19 +412,21 @@ def _fact_of_study(
     _context: click.Context, _parameter: click.Parameter, text: str | None
 ) -> str | None:
     """Return the fact of which `compare` shows the effect."""
+    if text is None:
+        return None
     from fairmfu.metrics.compare.studies import FACTS
 
-    return None if text is None else _fact_among(text, FACTS)
+    return _fact_among(text, FACTS)
 
 
 def _facts_of_matrix(
     _context: click.Context, _parameter: click.Parameter, pair: tuple[str, str] | None
 ) -> tuple[str, str] | None:
     """Return the facts of the rows and of the columns of a matrix."""
-    from fairmfu.reports.comparison.matrix import MATRIX_FACTS
-
     if pair is None:
         return None
+    from fairmfu.reports.comparison.matrix import MATRIX_FACTS
+
     return _fact_among(pair[0], MATRIX_FACTS), _fact_among(pair[1], MATRIX_FACTS)
 
 
@@ -849,7 +855,7 @@ def _give(store: Store, selections: Sequence[tuple[list[str], list[dict[str, Any
     """Give facts to the chosen runs, in one batch."""
     from fairmfu.metrics import choose
     from fairmfu.metrics.core.run_selection import with_sources
-    from fairmfu.reports.text.verdict import count_noun
+    from fairmfu.reports.text.tabular import count_noun
 
     runs = with_sources(store.table("runs"), store.table("sources"))
     facts_of_runs: dict[str, list[dict[str, Any]]] = {}
@@ -915,8 +921,8 @@ def runs(
     columns = columns_of_runs(chosen)
     click.echo(render_frame(table, output, columns, droppable=DROPPABLE_RUN_COLUMNS))
     if output == "table":
-        _echo_doubts(metrics_rows(shown))
-    _end(metrics_rows(chosen))
+        _echo_doubts(metrics_rows(shown.select("name", "missing", "warnings")))
+    _end(chosen.select("name", "error").iter_rows(named=True))
 
 
 def _echo_comparison(
@@ -960,7 +966,7 @@ def _warn_of_one_run(comparison: Comparison, names: Sequence[str]) -> None:
 
 def _gate(comparison: Comparison, allowed: float, names: Sequence[str]) -> GateResult:
     """Return the result of a gate; raise unless two names have no run in common."""
-    from fairmfu.reports.text.verdict import count_noun
+    from fairmfu.reports.text.tabular import count_noun
 
     result = comparison.gate(allowed)
     if result is None:
@@ -1148,8 +1154,10 @@ def missing(names: tuple[str, ...], out: Path | None, store: Path, output: str) 
     from fairmfu.reports.text.tabular import render_frame
 
     opened = _open(store)
-    stored = with_sources(opened.table("runs"), opened.table("sources"))
-    chosen = choose(stored, *names)["run_id"].to_list() if names else None
+    chosen = None
+    if names:
+        stored = with_sources(opened.table("runs"), opened.table("sources"))
+        chosen = choose(stored, *names)["run_id"].to_list()
     needs = current_needs(opened, _overlay(), chosen)
     if out is not None:
         _write_template(opened, needs, out)
@@ -1257,7 +1265,7 @@ def report(  # noqa: PLR0913, PLR0917 - each is an argument of the command
 
 def _echo_written(files: Sequence[Path], kind: str) -> None:
     """Print the size of a report and its pictures."""
-    from fairmfu.reports.text.verdict import count_noun
+    from fairmfu.reports.text.tabular import count_noun
 
     beside = ", no network needed" if kind == "html" else ""
     if pictures := files[1:]:
@@ -1618,7 +1626,7 @@ def baseline_remove(names: tuple[str, ...], store: Path) -> None:
     """Remove baselines."""
     from fairmfu.metrics import choose
     from fairmfu.reports.nightly.baselines import pinned, unpin
-    from fairmfu.reports.text.verdict import count_noun
+    from fairmfu.reports.text.tabular import count_noun
 
     opened = _open(store)
     chosen = choose(pinned(opened), *names, noun="baseline")
@@ -1634,7 +1642,7 @@ def rescore(store: Path) -> None:
     New runs and changed facts need no rescore: the next command computes their metrics.
     """
     from fairmfu.reports.store.metrics_store import rescore_all
-    from fairmfu.reports.text.verdict import count_noun
+    from fairmfu.reports.text.tabular import count_noun
 
     opened = _open(store)
     done = rescore_all(opened, _overlay(), lambda words: click.echo(words, err=True))
@@ -1654,7 +1662,7 @@ def remove(names: tuple[str, ...], store: Path) -> None:
     from fairmfu.metrics import choose
     from fairmfu.metrics.core.run_selection import with_sources
     from fairmfu.reports.nightly.baselines import removal_notices
-    from fairmfu.reports.text.verdict import count_noun
+    from fairmfu.reports.text.tabular import count_noun
 
     opened = _open(store)
     stored = with_sources(opened.table("runs"), opened.table("sources"))
@@ -1675,7 +1683,7 @@ def doctor(store: Path) -> None:
     """
     from fairmfu.ingest.store.doctor import examine_store
     from fairmfu.reports.store.failing_runs import failing_runs
-    from fairmfu.reports.text.verdict import count_noun
+    from fairmfu.reports.text.tabular import count_noun
 
     opened = _open(store)
     _note_work("Checking files")
@@ -1937,7 +1945,7 @@ def formats(log: Path | None, checked: str | None, output: str, *, eras: bool) -
     from fairmfu.reports.text.tabular import render_frame
 
     if eras:
-        from fairmfu.metrics.audit.formula_checks import all_eras
+        from fairmfu.metrics.audit.era_lookup import all_eras
 
         click.echo(render_frame(era_table(all_eras()), output, droppable=DROPPABLE_ERA_COLUMNS))
         return
@@ -2048,7 +2056,7 @@ def _check_names(facts: Sequence[dict[str, Any]]) -> None:
     """
     given = {fact["name"]: fact["value"] for fact in facts if fact["value"]}
     if "logged_formula" in given:
-        from fairmfu.metrics.audit.formula_checks import ERAS_BY_NAME
+        from fairmfu.metrics.audit.era_lookup import ERAS_BY_NAME
 
         if given["logged_formula"] not in ERAS_BY_NAME:
             raise messages.UNKNOWN_LOGGED_FORMULA(name=given["logged_formula"])
@@ -2275,14 +2283,19 @@ def _stored_inputs(
     """Return the tables of these runs, and what `report` else computes itself."""
     from fairmfu.metrics import choose
     from fairmfu.metrics.core.run_table import metrics_rows
+    from fairmfu.metrics.pipeline.reported_runs import ReportedRuns
     from fairmfu.reports.store.kept_needs import asked_facts
 
     overlay = _overlay()
     analysis, state = _stored_runs(store, names)
     chosen = choose(analysis.metrics, *names)
-    members = chosen["members"].explode().drop_nulls().to_list() if names else None
     asked = asked_facts(store, state, metrics_rows(chosen), overlay)
-    return store.tables(members), {"overlay": overlay, "analysis": analysis, "asked": asked}
+    if isinstance(analysis, ReportedRuns) and not names:
+        tables = analysis.stored.tables
+    else:
+        members = chosen["members"].explode().drop_nulls().to_list() if names else None
+        tables = store.tables(members)
+    return tables, {"overlay": overlay, "analysis": analysis, "asked": asked}
 
 
 def _end(rows: Iterable[Mapping[str, Any]], code: int = 0) -> None:
@@ -2292,7 +2305,7 @@ def _end(rows: Iterable[Mapping[str, Any]], code: int = 0) -> None:
     """
     failed = list(dict.fromkeys(row["name"] for row in rows if row["error"] is not None))
     if failed:
-        from fairmfu.reports.text.verdict import count_noun
+        from fairmfu.reports.text.tabular import count_noun
 
         named = f"{', '.join(failed[:3])}{' and others' if failed[3:] else ''}"
         _say(

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from fairmfu.reports.page.output_files import save_report
     from fairmfu.reports.page.report_data import report
     from fairmfu.reports.store.metrics_store import current_metrics, query
-    from fairmfu.reports.text.summary import explain
+    from fairmfu.reports.text.run_explained import explain
 else:
     from fairmfu.ingest.core.lazy_exports import on_demand
 
@@ -36,7 +36,7 @@ else:
             "compare": ".comparison.comparison",
             "current_metrics": ".store.metrics_store",
             "draw": ".page.chart_export",
-            "explain": ".text.summary",
+            "explain": ".text.run_explained",
             "per_step": ".charts.run_series",
             "query": ".store.metrics_store",
             "report": ".page.report_data",

@@ -66,7 +66,6 @@ from .messages import (
 from .parquet_parts import ParquetPart
 from .part_paths import WRITING_SUFFIX
 from .query_limits import QueryLimits
-from .run_quirks import with_quirks
 from .transactions import BatchScope, StoreWriter, live_paths, replay_parts
 
 __all__ = ["FileMark", "FileRemark", "KnownFile", "Store", "Tables"]
@@ -370,6 +369,16 @@ class Store:
                 params={"name": name},
             ).pl()
         return rows
+
+    def facts_of(self, run_id: str) -> pl.DataFrame:
+        """Return the rows of `facts` of one run, in order."""
+        with self._reading(("facts",)) as con:
+            rows = con.sql(
+                f"select {', '.join(TABLES['facts'])} from facts "  # noqa: S608 - constants
+                "where run_id = $run order by sequence",
+                params={"run": run_id},
+            ).fetchall()
+        return pl.DataFrame(rows, schema=frame_schema("facts"), orient="row")
 
     def tables(self, runs: Collection[str] | None = None) -> Tables:
         """Return all of `TABLES`, at one state of the store."""
@@ -873,4 +882,8 @@ def _first_line(error: Exception) -> str:
 def _as_now(table: str, frame: pl.DataFrame) -> pl.DataFrame:
     """Return rows with the schema's dtypes and the current quirks of their formats."""
     rows = frame.match_to_schema(frame_schema(table))
-    return with_quirks(rows) if table == "runs" else rows
+    if table != "runs":
+        return rows
+    from .run_quirks import with_quirks  # noqa: PLC0415 - imports every format
+
+    return with_quirks(rows)

@@ -8,7 +8,7 @@ reproduced, the audit names a changed fact with which all lines follow, if any; 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import date
 from math import ceil, floor
 from typing import Any, Final
@@ -18,8 +18,10 @@ import polars as pl
 
 from ..core.arrays import FloatArray
 from ..core.messages import Effect, Message
-from ..formula.flops import Recompute
+from ..formula.terms import Recompute
 from . import messages, solved_lengths
+from .audit_results import Audit
+from .era_lookup import eras_of_format
 from .explanations import (
     alternatives,
     best_hypothesis,
@@ -44,7 +46,6 @@ from .formula_checks import (
     device_rate,
     era_flops,
     era_peak,
-    eras_of_format,
     implied_flops,
     needs_gpu_count,
     read_figures,
@@ -52,78 +53,6 @@ from .formula_checks import (
 )
 from .formula_era import Era
 from .logged_figures import LOGGED_FIGURES, figure_lines, lines_by_run
-
-
-@dataclass(frozen=True, slots=True)
-class Audit:
-    """Result of reproducing one run.
-
-    reproduced: None if nothing was compared; `not_compared_reason` says why
-    lines: lines of the column that most lines print; reproduced_lines: these less the lines that
-        the worst column fails
-    lines_by_column: column to (lines, reproduced)
-    proven: facts of which no other usual value reproduces the run
-    flops_per_token: by the framework's formula; flops_low, flops_high: bounds implied by the
-        printed figures
-    peak_flops: the framework's divisor for MFU [FLOP/s]; unit: the framework's extra factor on
-        TFLOP/s
-    unexplained: printed over predicted, the median; unexplained_low, unexplained_high: bounds from
-        the rounding
-    hypothesis: a change that reproduces all lines, if any; suspect: the fact that the hypothesis
-        changes
-    rate: median tokens/s of one device that the figures imply; rate_rounding: half of the last
-        digit, as a fraction
-    rounding: half of the last digit of each column, in the column's unit
-    lengths: sequence lengths of the lines, if they differ [tokens]; solved_lengths: length of every
-        line in order, if solved from the figures alone
-    formula_facts: the formula's inputs, unstated ones filled in
-    inferred: facts for which the figures leave a single value; fitting: facts that fit without
-        proof, with an alternative that fits as well
-    """
-
-    era: Era | None = None
-    reproduced: bool | None = None
-    lines_by_column: Mapping[str, tuple[int, int]] = field(default_factory=dict)
-    proven: tuple[str, ...] = ()
-    flops_per_token: float | None = None
-    flops_low: float | None = None
-    flops_high: float | None = None
-    peak_flops: float | None = None
-    unit: float = 1.0
-    unexplained: float | None = None
-    unexplained_low: float | None = None
-    unexplained_high: float | None = None
-    hypothesis: str | None = None
-    suspect: str | None = None
-    not_compared_reason: str = ""
-    rate: float | None = None
-    rate_rounding: float = 0.0
-    rounding: Mapping[str, float] = field(default_factory=dict)
-    lengths: tuple[int, ...] = ()
-    solved_lengths: tuple[int, ...] = ()
-    formula_facts: FormulaFacts | None = None
-    inferred: Mapping[str, str] = field(default_factory=dict)
-    fitting: Mapping[str, str] = field(default_factory=dict)
-
-    @property
-    def lines(self) -> int:
-        """Number of lines compared."""
-        return max((lines for lines, _ in self.lines_by_column.values()), default=0)
-
-    @property
-    def fitting_text(self) -> str:
-        """Text of the unproven facts that fit, with alternatives; may be empty."""
-        shown = (name for name in SHOWN_FITTING if name in self.fitting)
-        return ", ".join(f"{name} (so would {self.fitting[name]})" for name in shown)
-
-    @property
-    def reproduced_lines(self) -> int:
-        """Number of lines less the failures of the worst column."""
-        return self.lines - max((n - ok for n, ok in self.lines_by_column.values()), default=0)
-
-
-SHOWN_FITTING: Final = ("model", "seq_len", "gpus", "global_batch_size", "recompute")
-"""Facts whose alternatives are shown: our figures depend on them."""
 
 
 def eras_of(formula_facts: FormulaFacts, lines: FigureLines | None = None) -> list[Era]:

@@ -12,7 +12,6 @@ is never spread over the others.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from math import prod
 from typing import Any, Final
@@ -23,45 +22,9 @@ from ..formula.flops import flops_per_token, operators
 from ..formula.model_shapes import ShapeError
 from ..throughput.token_counts import MAX_RANK_TOKEN_RATIO
 from ..utilization.formula_inputs import FormulaInputs, UtilizationResult, formula_inputs
-from .audit import Audit
+from .audit_results import Audit, Bridge, Factor
 from .formula_checks import FormulaFacts, era_flops
 from .formula_era import Era, cause_text
-
-__all__ = ["Bridge", "Factor", "build_bridges"]
-
-
-@dataclass(frozen=True, slots=True)
-class Factor:
-    """Reason why the log's figure is not ours, with its factor.
-
-    cause: of metrics.audit.formula_era.GAP_CAUSES; text: explanation
-    factor: multiplies the figure towards ours
-    """
-
-    cause: str
-    text: str
-    factor: float
-
-
-@dataclass(frozen=True, slots=True)
-class Bridge:
-    """Path from a logged figure to ours: logged x every factor / unexplained = ours.
-
-    figure: logged_mfu, logged_tflops [TFLOP/s per GPU] or logged_tgs [tokens/s/GPU]
-    logged: the median over the steady windows; ours: by the one formula, exact attention
-    unexplained: the logged figure over the framework's formula; low, high: bounds from the print's
-        rounding, with 1 in between if the formula is the right one
-    explained: only rounding is left, and no line of the run failed
-    """
-
-    figure: str
-    logged: float
-    ours: float
-    factors: tuple[Factor, ...]
-    unexplained: float
-    low: float
-    high: float
-    explained: bool
 
 
 def build_bridges(

@@ -22,8 +22,8 @@ from ..core.intervals import FLOAT_TOLERANCE
 from ..formula.model_shapes import ModelShape, ShapeError, buildable_models, find_model
 from ..formula.simplified_model import SimplifiedModel
 from ..utilization.formula_inputs import SHAPE_FACTS
+from .era_lookup import ERAS_BY_NAME
 from .formula_checks import (
-    ERAS_BY_NAME,
     FLOPS_FIGURES,
     MFU_FIGURES,
     TFLOPS_FIGURES,

@@ -13,8 +13,8 @@ from itertools import product
 from math import ceil, floor
 from typing import Final
 
-from ..formula.flops import Recompute
 from ..formula.model_shapes import buildable_models
+from ..formula.terms import Recompute
 from .audit import eras_of
 from .explanations import COMMON_LENGTHS
 from .formula_checks import FigureLines, FormulaFacts, era_flops, implied_flops

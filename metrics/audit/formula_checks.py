@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import date, timedelta
-from functools import cache, cached_property, lru_cache, partial
+from functools import cached_property, lru_cache
 from math import prod
 from typing import Any, Final, NamedTuple
 
@@ -25,9 +25,9 @@ from fairmfu.ingest.core.schema import TOKEN_SHARING_DEGREES, RunRow
 from ..core.arrays import BoolArray, FloatArray
 from ..core.print_precision import Digits, digits_of
 from ..formula.accelerators import UnknownAcceleratorError, find_accelerator
-from ..formula.flops import Recompute
 from ..formula.model_shapes import ModelShape, ShapeError, text_config
 from ..formula.simplified_model import SimplifiedModel
+from ..formula.terms import Recompute
 from ..throughput.resolved_facts import USER_ORIGIN_PATTERN
 from ..utilization.formula_inputs import (
     bool_fact,
@@ -39,53 +39,9 @@ from ..utilization.formula_inputs import (
     text_fact,
 )
 from . import flops_profiler
-from .eras.all_rows import era_rows
+from .era_lookup import ERAS_BY_NAME, eras_of_format
 from .formula_era import Era
 from .logged_figures import FIXED_DECIMALS, LOGGED_FIGURES
-
-
-@cache
-def _era_rows() -> Mapping[str, partial[Era]]:
-    """Index the rows of every framework by name, in order of framework and date."""
-    return {row.keywords["name"]: row for row in era_rows()}
-
-
-@cache
-def _era(name: str) -> Era:
-    """Build one era, once."""
-    return _era_rows()[name]()
-
-
-class _ErasByName(Mapping[str, Era]):
-    """Every era by name, built on first use."""
-
-    def __getitem__(self, name: str) -> Era:
-        return _era(name)
-
-    def __contains__(self, name: object) -> bool:
-        return name in _era_rows()
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(_era_rows())
-
-    def __len__(self) -> int:
-        return len(_era_rows())
-
-
-ERAS_BY_NAME: Final[Mapping[str, Era]] = _ErasByName()
-
-
-def all_eras() -> tuple[Era, ...]:
-    """Return every era of every framework, by framework and date."""
-    return tuple(ERAS_BY_NAME.values())
-
-
-@cache
-def eras_of_format(log_format: str) -> tuple[Era, ...]:
-    """Return the eras of one log format, by framework and date; build no other."""
-    rows = _era_rows().items()
-    return tuple(_era(name) for name, row in rows if log_format in row.keywords["log_formats"])
-
 
 TFLOPS_FIGURES: Final = ("logged_tflops", "logged_lm_tflops")
 MFU_FIGURES: Final = ("logged_mfu", "logged_hfu")

@@ -13,9 +13,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import date
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from ..formula.simplified_model import SimplifiedModel
+if TYPE_CHECKING:
+    from ..formula.simplified_model import SimplifiedModel
 
 __all__ = ["GAP_CAUSES", "Era", "FormulaStage", "PeakRow", "cause_text", "dated_era"]
 

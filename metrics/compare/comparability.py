@@ -25,27 +25,15 @@ from ..audit.logged_figures import PER_GPU_FIGURES, SAMPLES_FIGURE
 from ..core.arrays import IntArray
 from ..core.messages import NOT_RANKED, as_clause
 from ..core.run_table import MetricsRow, metrics_rows, not_null, value_of
+from ..core.run_words import EVIDENCE_LABELS
 from ..throughput.resolved_facts import SETUP_FACTS
-from ..throughput.throughput import NO_RATE_KINDS, explain_missing_rate
-from ..throughput.time_evidence import EVIDENCE_LABELS
 from . import cost, loss_parity, repeated_runs
-from .comparison_row import ComparisonColumns, ComparisonRow
+from .comparison_row import COMPARABILITY_COLUMNS, STATED_BY_SOME, ComparisonColumns, ComparisonRow
 from .messages import BATCH_UNKNOWN, SAMPLES_UNLIKE, WORK_UNCONFIRMED
+from .missing_rate import NO_RATE_KINDS, explain_missing_rate
 
 Verdict = Literal["like for like", "same model", "not comparable"]
 
-COMPARABILITY_COLUMNS: Final = (
-    "work",
-    "seq_len",
-    "attention_pattern",
-    "trained",
-    "precision",
-    "device",
-    "token_group",
-)
-"""Columns that must be present and equal to rank runs against each other. `work` identifies the
-model's layers, since frameworks may name one model differently.
-"""
 
 SAMPLES_COLUMNS: Final = (
     *(name for name in COMPARABILITY_COLUMNS if name != "token_group"),
@@ -87,6 +75,9 @@ MEASURED_COLUMNS: Final = ("attended_pairs", "flops_per_token")
 """Names of VARIABLE_COLUMNS that are measured if documents are masked, so that repeats may differ
 in them.
 """
+
+UNMEASURED_COLUMNS: Final = tuple(name for name in VARIABLE_COLUMNS if name not in MEASURED_COLUMNS)
+"""Names of VARIABLE_COLUMNS that repeats have in common even if documents are masked."""
 
 COLUMN_LABELS: Final = {
     "seq_len": "sequence length",
@@ -325,8 +316,9 @@ def _no_tgs(row: MetricsRow) -> str:
 
 def plain_value(value: object) -> object:
     """Return yes or no for any spelling of true or false, else the value."""
-    folded = str(value).lower()
-    return BOOL_WORDS.get(folded, value)
+    if not isinstance(value, bool | str):
+        return value
+    return BOOL_WORDS.get(str(value).lower(), value)
 
 
 BOOL_WORDS: Final = {"true": "yes", "false": "no"}
@@ -542,7 +534,7 @@ def setup_key(row: ComparisonRow) -> tuple[Any, ...]:
     if any(value_of(row, name) is None for name in needed):
         return (row["run_id"],)
     masked = not_null(row["attention_pattern"]).endswith(DOCUMENT_BORDERS)
-    names = [name for name in VARIABLE_COLUMNS if not (masked and name in MEASURED_COLUMNS)]
+    names = UNMEASURED_COLUMNS if masked else VARIABLE_COLUMNS
     values = ((name, value_of(row, name)) for name in names)
     known = (DEFAULT_SETUP_VALUES.get(n) if value is None else value for n, value in values)
     return (row.get("side"), *known)
@@ -708,7 +700,7 @@ def varying_columns(group: Sequence[MetricsRow]) -> list[str]:
 
 def _known(name: str, group: Sequence[MetricsRow]) -> list[str]:
     """Return the different known values of a column, in the order of the runs."""
-    values = (_value(row, name) for row in group)
+    values = dict.fromkeys(_value(row, name) for row in group)
     texts = dict.fromkeys(_whole(value) for value in values if value is not None)
     return [EVIDENCE_LABELS.get(t, t) for t in texts] if name == "time_basis" else list(texts)
 
@@ -831,6 +823,3 @@ MAX_COUNT_DIFFERENCE: Final = 1e-3
 """Largest relative difference of two counts of the same work to count as alike: a figure has 3 or 4
 digits.
 """
-
-
-STATED_BY_SOME: Final = "Not compared, because not every log states them: "

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TypedDict
+from typing import Final, TypedDict
 
-from ..audit.bridge import Bridge
+from ..audit.audit_results import Bridge
 from ..core.run_table import MetricsRow
 
 
@@ -61,3 +61,19 @@ class ComparisonRow(MetricsRow, ComparisonColumns, total=False):
     label: str
     place: int
     bridges: Sequence[Bridge]
+
+
+COMPARABILITY_COLUMNS: Final = (
+    "work",
+    "seq_len",
+    "attention_pattern",
+    "trained",
+    "precision",
+    "device",
+    "token_group",
+)
+"""Columns that must be present and equal to rank runs against each other. `work` identifies the
+model's layers, since frameworks may name one model differently.
+"""
+
+STATED_BY_SOME: Final = "Not compared, because not every log states them: "

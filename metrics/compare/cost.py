@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from ..core.quantities import SECONDS_PER_HOUR
+from ..core.run_words import SECONDS_PER_HOUR
 from .messages import NOT_A_PRICE
 
 BILLION: Final = 1e9

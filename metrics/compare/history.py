@@ -28,9 +28,9 @@ from ..core import intervals
 from ..core.intervals import MIN_INTERVAL_WINDOWS, Estimate
 from ..core.run_messages import OUTDATED_READING
 from ..core.run_table import MetricsRow, metrics_rows, value_of
-from ..throughput.throughput import explain_missing_rate
 from .change_points import Change, SeriesLevels, find_levels
 from .comparability import COLUMN_LABELS, MEASURED_COLUMNS, VARIABLE_COLUMNS, format_value
+from .missing_rate import explain_missing_rate
 
 Row = Mapping[str, Any]
 

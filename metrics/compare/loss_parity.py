@@ -96,15 +96,16 @@ def _group(group: Sequence[str], series: Mapping[str, LossSeries | str]) -> list
     lines = {run: one for run, one in found.items() if not isinstance(one, str)}
     token_count = min((float(tokens[-1]) for tokens, _ in lines.values()), default=0.0)
     there = {run: _level(losses) for run, losses in _at_equal_tokens(lines, token_count).items()}
+    others = _levels_of_others(there)
     rows = []
     for run, one in found.items():
         row: dict[str, Any] = {"run_id": run}
         if isinstance(one, str):
             row["no_loss"] = one
-        elif run not in there or len(there) == 1:
+        elif run not in others:
             row["no_loss"] = TOKENS_COUNTED_UNLIKE
         else:
-            row |= _compared_loss(run, there) | {"equal_tokens": token_count}
+            row |= _compared_loss(there[run], others[run]) | {"equal_tokens": token_count}
         rows.append(row)
     return rows
 
@@ -142,14 +143,23 @@ def _level(losses: FloatArray) -> _Level:
     return _Level(middle, robust_spread(losses) or spread_of_most(losses - middle))
 
 
-def _compared_loss(run: str, there: Mapping[str, _Level]) -> dict[str, Any]:
+def _levels_of_others(there: Mapping[str, _Level]) -> dict[str, _Level]:
+    """Return the level to compare each run with: the other's, or the median."""
+    if len(there) < PAIR_SIZE:
+        return {}
+    if len(there) == PAIR_SIZE:
+        (one, of_one), (other, of_other) = there.items()
+        return {one: of_other, other: of_one}
+    loss = float(np.median([level.loss for level in there.values()]))
+    spread = float(np.median([level.spread for level in there.values()]))
+    return dict.fromkeys(there, _Level(loss, spread))
+
+
+def _compared_loss(level: _Level, others: _Level) -> dict[str, Any]:
     """Compare a run's loss with the other's or the median of all, in their spreads."""
-    own = there[run]
-    others = [one for name, one in there.items() if name != run or len(there) != PAIR_SIZE]
-    middle = float(np.median([one.loss for one in others]))
-    widest = max(own.spread, float(np.median([one.spread for one in others])))
-    apart = abs(own.loss - middle) > max(widest, MIN_LOSS_DIFFERENCE * abs(middle))
-    return {"loss_at_equal_tokens": own.loss, "loss_spread": own.spread, "same_loss": not apart}
+    widest = max(level.spread, others.spread)
+    apart = abs(level.loss - others.loss) > max(widest, MIN_LOSS_DIFFERENCE * abs(others.loss))
+    return {"loss_at_equal_tokens": level.loss, "loss_spread": level.spread, "same_loss": not apart}
 
 
 PAIR_SIZE: Final = 2

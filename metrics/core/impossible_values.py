@@ -51,7 +51,7 @@ def refuse_impossible(tables: Tables) -> PossibleTables:
     tables: as in ingest.core.schema; all other tables are returned unchanged
     """
     warnings: dict[str, list[Message]] = {}
-    facts, about_facts = _possible_facts(tables["facts"])
+    facts, about_facts = possible_facts(tables["facts"])
     steps, about_steps = _possible_rows(tables["steps"], STEP_BOUNDS, STEP_COLUMNS)
     events, about_events = _possible_rows(tables["events"], EVENT_BOUNDS, EVENT_COLUMNS)
     for run_id, message in (*about_facts, *about_steps, *about_events):
@@ -62,10 +62,10 @@ def refuse_impossible(tables: Tables) -> PossibleTables:
 Warnings = list[tuple[str, Message]]
 
 
-def _possible_facts(facts: pl.DataFrame) -> tuple[pl.DataFrame, Warnings]:
+def possible_facts(facts: pl.DataFrame) -> tuple[pl.DataFrame, Warnings]:
     """Return the possible facts, and a warning for every impossible one."""
     checked = pl.col("name").is_in(_CHECKED_FACTS)
-    values = facts.lazy().filter(checked).select("name", "value").unique().collect()
+    values = facts.select("name", "value").filter(checked).unique()
     problems = [
         (name, value, why)
         for name, value in values.iter_rows()

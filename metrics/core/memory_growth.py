@@ -16,10 +16,8 @@ import numpy as np
 from .arrays import FloatArray, IntArray
 from .run_arrays import RunArrays
 from .run_table import MemoryChange
+from .run_words import GROWTH, JUMP
 from .segmentation import MIN_LEVEL_POINTS, Level, Noise, estimate_noise, find_levels
-
-GROWTH, JUMP = "growth", "jump"
-"""Kinds of changes."""
 
 MIN_MEMORY_CHANGE: Final = 0.02
 """Smallest change of the peak memory that counts, as a share of it."""

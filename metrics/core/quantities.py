@@ -7,13 +7,10 @@ A batch is counted in samples over all GPUs, or in tokens of one GPU. Only
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
 
 import numpy as np
 
 from .arrays import FloatArray
-
-SECONDS_PER_HOUR: Final = 3600.0
 
 
 @dataclass(frozen=True, slots=True)

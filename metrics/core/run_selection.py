@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
+from functools import cached_property
 from glob import escape
 from pathlib import Path
 from typing import Final
@@ -54,25 +55,29 @@ def with_sources(runs: pl.DataFrame, sources: pl.DataFrame) -> pl.DataFrame:
     return runs.join(paths, on="sha256", how="left", maintain_order="left")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class _RunSearch:
     """Columns of a table by which runs are found: a value per row.
 
-    members: ids of all sources of a launch. paths: of its logs, without `..`
+    members: ids of all sources of a launch. sources: paths of its logs
     """
 
     ids: list[str]
     names: list[str]
     members: list[list[str]]
-    paths: list[list[str]]
+    sources: list[list[str] | None]
 
     @classmethod
     def of(cls, table: pl.DataFrame) -> _RunSearch:
         ids = table["run_id"].to_list()
         members = table["members"].to_list() if "members" in table.columns else [[i] for i in ids]
         sources = table["sources"].to_list() if "sources" in table.columns else [[] for _ in ids]
-        paths = [[_whole_path(path) for path in of or ()] for of in sources]
-        return cls(ids, table["name"].to_list(), members, paths)
+        return cls(ids, table["name"].to_list(), members, sources)
+
+    @cached_property
+    def paths(self) -> list[list[str]]:
+        """Paths of the logs, without `..`."""
+        return [[_whole_path(path) for path in of or ()] for of in self.sources]
 
     def find(self, word: str) -> list[int]:
         """Return the rows that a word chooses, by the first way that finds any."""

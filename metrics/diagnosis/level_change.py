@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import Final
 
 from ..core.run_table import SpeedLevel
-from ..throughput.speed_levels import steps_in
+from ..core.run_words import steps_in
 from .phase_gap import REST
 
 MIN_CHANGED_SHARE: Final = 0.1

@@ -7,15 +7,12 @@ from collections.abc import Iterator
 from math import prod
 from typing import Final
 
-from ..core.memory_growth import GROWTH
 from ..core.messages import Message
 from ..core.run_table import MetricsRow, SlowRanks
-from ..throughput.speed_levels import steps_of
-from ..throughput.time_breakdown import UNEXPLAINED
+from ..core.run_words import COMPUTE_PHASES, GROWTH, UNEXPLAINED, steps_of
 from . import messages
 from .level_change import LevelChange, costliest_change
 from .phase_gap import REST, phase_share
-from .timer_readings import COMPUTE_PHASES
 
 MIN_GAIN: Final = 0.05
 """Least share of the wall time that fewer evaluations or checkpoints may win."""

@@ -19,8 +19,8 @@ import polars as pl
 
 from ..core.arrays import BoolArray, FloatArray, IntArray
 from ..core.intervals import MAD_TO_SIGMA
-from ..core.quantities import SECONDS_PER_HOUR
 from ..core.run_table import SlowRanks
+from ..core.run_words import SECONDS_PER_HOUR
 from .rank_nodes import nodes_of_ranks, nodes_text, ranks_text
 from .rank_times import RankTimes, lower_median, times_of_runs
 

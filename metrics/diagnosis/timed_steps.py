@@ -11,6 +11,7 @@ import numpy as np
 from ..core.arrays import BoolArray, FloatArray, IntArray
 from ..core.print_precision import MAX_UNEXPLAINED_GAP
 from ..core.run_arrays import RunArrays
+from ..core.run_words import COMPUTE_PHASES
 from ..throughput.windows import (
     choose_evidence,
     count_unknown_tokens,
@@ -18,7 +19,7 @@ from ..throughput.windows import (
     stamp_error,
     steady_windows,
 )
-from .timer_readings import COMPUTE_PHASES, Reading, Timer
+from .timer_readings import Reading, Timer
 
 MIDDLE_SHARE: Final = 0.1
 """Share of the windows around the median whose mean is the typical step."""

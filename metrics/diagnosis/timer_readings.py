@@ -17,9 +17,7 @@ import numpy as np
 import polars as pl
 
 from ..core.arrays import FloatArray
-
-COMPUTE_PHASES: Final = ("forward", "backward", "forward_backward")
-"""Phases that take time in every step: 0 means that a timer was not running."""
+from ..core.run_words import COMPUTE_PHASES
 
 MAX_EVENT_TEXT: Final = 500
 """Characters of an event's text; a longer line is cut, maybe within a number."""

@@ -39,8 +39,8 @@ from fairmfu.ingest.core.toml_reader import parse_toml
 
 from . import messages
 from .accelerator_spelling import Spelling, includes, is_other_kind, matches, spelling
-from .flops import Dtype
 from .messages import AmbiguousAcceleratorError, OverlayError, UnknownAcceleratorError
+from .terms import Dtype
 
 __all__ = [
     "Accelerator",

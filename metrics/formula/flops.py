@@ -57,15 +57,10 @@ from .model_shapes import (
     StateMixer,
     Weight,
 )
+from .terms import AttentionConvention, Dtype, InferencePhase, Pass, Recompute
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-
-FORMULA_VERSION = "fairmfu-1"
-"""Version of this formula, stored with each computed row. Another formula gets another version."""
-
-Dtype = Literal["fp32", "tf32", "fp16", "bf16", "fp8", "fp4"]
-"""Precision of a matmul's computation (not the format that its result is stored in)."""
 
 CONVOLUTION = "convolution"
 """Operator of short convolutions outside linear attention. Their kernels also compute outputs that
@@ -73,18 +68,6 @@ are cut off, a few tokens of a sequence, so the count is an estimate."""
 
 FORWARD_ONLY = "forward-only "
 """Start of the names of operators that pass no gradient in looped models (HRM-Text)."""
-
-Pass = Literal["forward", "input_gradient", "weight_gradient"]
-"""Products of a training step: forward and recomputed forward, dX, dW."""
-
-AttentionConvention = Literal["exact", "full"]
-"""`exact`: attended pairs as masked. `full`: A = T, windows and documents ignored (PaLM)."""
-
-Recompute = Literal["none", "full", "selective"]
-"""`full`: every layer is checkpointed. `selective`: core attention only (Megatron)."""
-
-InferencePhase = Literal["prefill", "decode"]
-"""`prefill`: a whole prompt at once. `decode`: one token after a cached context."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,7 +13,6 @@ from typing import Final
 
 from . import messages
 from .flops import (
-    InferencePhase,
     attended_pairs,
     cached_keys,
     convolution_name,
@@ -31,6 +30,7 @@ from .model_shapes import (
     StateMixer,
     Weight,
 )
+from .terms import InferencePhase
 
 __all__ = [
     "Module",

@@ -16,7 +16,8 @@ from typing import Final
 from fairmfu.ingest.core.schema import FACT_NAMES
 
 from . import messages
-from .flops import Dtype, Operator, Pass
+from .flops import Operator
+from .terms import Dtype, Pass
 
 DtypeOf = Callable[[Operator, Pass], Dtype]
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from . import messages
-from .flops import Operator, Recompute, flops_per_token, operators
+from .flops import Operator, flops_per_token, operators
 from .model_shapes import Attention, MixtureOfExperts, ModelShape
+from .terms import Recompute
 
 __all__ = ["SimplifiedModel", "full_attention"]
 

@@ -34,7 +34,6 @@ from typing import Final, Literal, TypeAlias
 from . import messages
 from .flops import (
     Operator,
-    Recompute,
     Trainable,
     adapter_flops,
     core_attention,
@@ -52,6 +51,7 @@ from .model_shapes import (
     targeted_weights,
     text_config,
 )
+from .terms import Recompute
 
 __all__ = [
     "Grid",

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Final, Literal, Protocol, Self, TypeVar, cast
+from typing import Any, Final, Literal, TypeVar, cast
 
 import polars as pl
 
@@ -16,8 +16,8 @@ from fairmfu.ingest.core.progress import note_progress
 from fairmfu.ingest.core.schema import FLOAT, TEXT, RunRow, run_rows
 
 from ..audit import audit as logged
-from ..audit.audit import Audit
-from ..audit.bridge import Bridge, build_bridges
+from ..audit.audit_results import Audit, Bridge
+from ..audit.bridge import build_bridges
 from ..audit.fact_suggestions import Proposal, propose_facts
 from ..audit.formula_checks import FigureLines, FormulaFacts, formula_facts_of
 from ..audit.other_tools import compare_other_formulas
@@ -32,7 +32,7 @@ from ..core.run_table import (
     with_cross_run_warnings,
 )
 from ..formula.accelerators import Accelerator
-from ..formula.flops import FORMULA_VERSION
+from ..formula.terms import FORMULA_VERSION
 from ..runs import same_run
 from ..throughput import windows
 from ..utilization.formula_inputs import (
@@ -40,13 +40,12 @@ from ..utilization.formula_inputs import (
     formula_inputs,
 )
 from ..utilization.utilization import operator_table
-from .bulkhead import compute_apart
+from .bulkhead import compute_apart, present_apart
 from .measured_runs import MeasuredRuns
 from .run_scoring import RUN_COLUMNS, ScoredRun, score_run
 
 Tables = Mapping[str, pl.DataFrame]
 Result = TypeVar("Result")
-Source = TypeVar("Source", bound="Presented")
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,36 +254,6 @@ def analyse(tables: Tables, overlay: Sequence[Accelerator] = ()) -> Analysis:
     path = dict(tables["sources"].select("sha256", "path").iter_rows())
     runs = run_rows(tables["runs"].filter(pl.col("run_id").is_in(list(done.errors))))
     return done.result.with_errors(done.errors, [(run, [path[run["sha256"]]]) for run in runs])
-
-
-class Presented(Protocol):
-    """Results of runs, from which failed runs can be taken."""
-
-    @property
-    def metrics(self) -> pl.DataFrame:
-        """Metrics, one row per run."""
-
-    def without(self, errors: Mapping[str, str]) -> Self:
-        """Return the results with a row without figures per failed run."""
-
-
-def present_apart(
-    results: Source, metrics: pl.DataFrame, say: Callable[[Source, pl.DataFrame], Result]
-) -> Result:
-    """Return `say` of these runs, as Analysis.present."""
-    ids = metrics["run_id"].to_list()
-
-    def say_of(some: Sequence[str]) -> Result:
-        chosen = pl.col("run_id").is_in(list(some))
-        return say(results, metrics if len(some) == metrics.height else metrics.filter(chosen))
-
-    done = compute_apart(ids, say_of)
-    if not done.errors:
-        return done.result
-    failed = results.without(done.errors)
-    order = pl.DataFrame({"run_id": ids}, schema={"run_id": TEXT})
-    rows = order.join(failed.metrics, on="run_id", how="left", maintain_order="left")
-    return say(failed, rows.select(metrics.columns))
 
 
 def tables_of_runs(tables: Tables, run_ids: Collection[str]) -> Tables:

@@ -8,15 +8,19 @@ counts as an error, because the results would be wrong.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Final, Generic, TypeVar
+from typing import Final, Generic, Protocol, Self, TypeVar
+
+import polars as pl
 
 from fairmfu.ingest.core.errors import ClusterError, StoreError, describe_fault
 from fairmfu.ingest.core.faults import FAULTS
+from fairmfu.ingest.core.schema import TEXT
 
 Result = TypeVar("Result")
+Source = TypeVar("Source", bound="Presented")
 
 ENDS_ALL: Final = (StoreError, ClusterError, OSError, MemoryError)
 """Errors of the store, the disk or the machine, not of single runs."""
@@ -105,3 +109,33 @@ def _overflow_as_error() -> Iterator[None]:
     with warnings.catch_warnings():
         warnings.simplefilter("error", RuntimeWarning)
         yield
+
+
+class Presented(Protocol):
+    """Results of runs, from which failed runs can be taken."""
+
+    @property
+    def metrics(self) -> pl.DataFrame:
+        """Metrics, one row per run."""
+
+    def without(self, errors: Mapping[str, str]) -> Self:
+        """Return the results with a row without figures per failed run."""
+
+
+def present_apart(
+    results: Source, metrics: pl.DataFrame, say: Callable[[Source, pl.DataFrame], Result]
+) -> Result:
+    """Return `say` of these runs, as Analysis.present."""
+    ids = metrics["run_id"].to_list()
+
+    def say_of(some: Sequence[str]) -> Result:
+        chosen = pl.col("run_id").is_in(list(some))
+        return say(results, metrics if len(some) == metrics.height else metrics.filter(chosen))
+
+    done = compute_apart(ids, say_of)
+    if not done.errors:
+        return done.result
+    failed = results.without(done.errors)
+    order = pl.DataFrame({"run_id": ids}, schema={"run_id": TEXT})
+    rows = order.join(failed.metrics, on="run_id", how="left", maintain_order="left")
+    return say(failed, rows.select(metrics.columns))

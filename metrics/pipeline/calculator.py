@@ -13,7 +13,7 @@ from typing import Any, Final, Literal, NamedTuple, TypedDict, Unpack, cast
 from ..audit.other_tools import compare_other_formulas
 from ..formula import accelerators, flops, vision
 from ..formula.accelerators import Accelerator
-from ..formula.flops import FORMULA_VERSION, Dtype, Operator, Trainable
+from ..formula.flops import Operator, Trainable
 from ..formula.model_shapes import ModelShape, find_model, from_hugging_face
 from ..formula.parameter_counts import (
     Uncounted,
@@ -22,6 +22,7 @@ from ..formula.parameter_counts import (
     uncounted,
 )
 from ..formula.precision import BELOW_16_BITS, DtypeOf, operator_formats
+from ..formula.terms import FORMULA_VERSION, Dtype, Recompute
 from ..formula.vision import VisionTower
 from . import messages
 
@@ -343,7 +344,7 @@ def _executed(q: Question, recompute: str | None) -> tuple[float | None, float |
     )
     if low is None or high is None:
         return None, None
-    least, most = vision.with_recomputation(_seen(q), cast("flops.Recompute", recompute))
+    least, most = vision.with_recomputation(_seen(q), cast("Recompute", recompute))
     return low + flops.executed_flops(least), high + flops.executed_flops(most)
 
 
@@ -422,7 +423,7 @@ def _executed_seconds(
     """Return bounds of the ideal time of executed work [s per token], if known."""
     if flops.hfu_unknown_reason(q.recompute, q.shape):
         return None
-    policy = cast("flops.Recompute", q.recompute)
+    policy = cast("Recompute", q.recompute)
     bounds = flops.hardware_operators(
         q.shape, q.seq_len, policy, trainable=q.trainable, documents=q.documents
     )

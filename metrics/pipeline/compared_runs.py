@@ -8,15 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import polars as pl
 
-from ..audit.bridge import Bridge, Factor
+from ..audit.audit_results import Bridge, Factor
 from ..core.run_table import METRICS, metrics_rows
-from .analysis import Analysis, failed_row, present_apart
-from .bulkhead import compute_apart
-from .measured_runs import MeasuredRuns
+from .bulkhead import compute_apart, present_apart
+
+if TYPE_CHECKING:
+    from .analysis import Analysis
 
 Result = TypeVar("Result")
 
@@ -45,31 +46,45 @@ class ComparedRuns:
 
     def without(self, errors: Mapping[str, str]) -> ComparedRuns:
         """Return the runs with failed runs; errors: messages by run_id."""
-        failed = pl.col("run_id").is_in(list(errors))
-        rows = [
-            failed_row(row, row["sources"], errors[row["run_id"]])
-            for row in metrics_rows(self.metrics.filter(failed))
-        ]
-        metrics = pl.concat(
-            [self.metrics.filter(~failed), pl.DataFrame(rows, schema=METRICS, strict=False)]
-        )
-        bridges = {run: some for run, some in self.kept_bridges.items() if run not in errors}
         return replace(
             self,
-            metrics=metrics.sort("name", "run_id"),
-            windows=self.windows.filter(~failed),
-            kept_bridges=bridges,
+            metrics=with_failed_rows(self.metrics, errors),
+            windows=self.windows.filter(~pl.col("run_id").is_in(list(errors))),
+            kept_bridges={
+                run: some for run, some in self.kept_bridges.items() if run not in errors
+            },
         )
+
+
+def with_failed_rows(metrics: pl.DataFrame, errors: Mapping[str, str]) -> pl.DataFrame:
+    """Return the metrics with a row without figures per failed run; errors: by run_id."""
+    from .analysis import failed_row  # noqa: PLC0415 - imports much, and few runs fail
+
+    failed = pl.col("run_id").is_in(list(errors))
+    rows = [
+        failed_row(row, row["sources"], errors[row["run_id"]])
+        for row in metrics_rows(metrics.filter(failed))
+    ]
+    more = pl.DataFrame(rows, schema=METRICS, strict=False)
+    return pl.concat([metrics.filter(~failed), more]).sort("name", "run_id")
 
 
 def compared_runs(
-    metrics: pl.DataFrame, tables: Mapping[str, pl.DataFrame], bridges: pl.DataFrame
+    metrics: pl.DataFrame,
+    tables: Mapping[str, pl.DataFrame],
+    bridges: pl.DataFrame,
+    *,
+    single_sources: bool = False,
 ) -> ComparedRuns:
     """Return the runs of these tables, with the metrics of all runs.
 
     bridges: run_id, and the column `bridges` of metrics.pipeline.metrics_cache.KEPT_SCHEMA
+    single_sources: as for metrics.pipeline.launch_tables.LaunchTables
     """
-    return ComparedRuns(metrics, MeasuredRuns(tables).unmarked_windows, kept_bridges(bridges))
+    from .launch_tables import LaunchTables  # noqa: PLC0415 - imports much
+
+    windows = LaunchTables(tables, single_sources=single_sources).unmarked_windows
+    return ComparedRuns(metrics, windows, kept_bridges(bridges))
 
 
 def kept_bridges(bridges: pl.DataFrame) -> dict[str, list[Bridge]]:

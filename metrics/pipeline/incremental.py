@@ -36,6 +36,7 @@ from .bulkhead import compute_apart
 from .compared_runs import bridge_rows
 from .kept_audits import audit_row
 from .metrics_cache import KEPT_SCHEMA, LAST_STEP_FIELDS, current_versions, upgrade_kept
+from .run_links import LINK_SCHEMA, kept_links, led_to, reached_runs
 
 FIRST_CANDIDATES: Final = 4
 """Earlier launches whose losses are compared first; four times as many after no match."""
@@ -118,7 +119,7 @@ def _rescore(
     )  # one chunk instead of one per stored part
     new = requested_runs(runs, about, changed)
     links = pl.concat([kept_links(about), new_links(about, new, loaded), same_file_links(runs)])
-    touched = _reached(new, links)
+    touched = reached_runs(new, links)
     analysis = analyse(loaded.tables(touched), overlay)
     resumed = _Resumed(about, links, touched, analysis)
     while more := resumed.wanted(analysis) - touched:
@@ -172,20 +173,6 @@ def requested_runs(runs: pl.DataFrame, kept_rows: pl.DataFrame, changed: Iterabl
     return (set(changed) & (current | kept)) | (current ^ kept) | set(unreadable)
 
 
-LINK_SCHEMA: Final = pl.Schema({"one": TEXT, "other": TEXT})
-
-
-def kept_links(kept_rows: pl.DataFrame) -> pl.DataFrame:
-    """Return stored pairs of runs that may be of one launch, as LINK_SCHEMA."""
-    parts = [
-        kept_rows.select(one="run_id", other=name)
-        .filter(pl.col("other").list.len() > alone)
-        .explode("other")
-        for name, alone in (("members", 1), ("related", 0))
-    ]
-    return pl.concat(parts).filter(pl.col("one") != pl.col("other"))
-
-
 def same_file_links(runs: pl.DataFrame) -> pl.DataFrame:
     """Return pairs of consecutive launches in one file, in columns of LINK_SCHEMA.
 
@@ -218,30 +205,6 @@ def new_links(kept_rows: pl.DataFrame, run_ids: set[str], loader: TableLoader) -
     return pl.DataFrame(pairs, schema=LINK_SCHEMA, orient="row")
 
 
-def linked_runs(kept: pl.DataFrame, ids: Collection[str]) -> set[str]:
-    """Return these runs, and all that may be of their launches.
-
-    kept: columns of KEPT_SCHEMA
-    """
-    return _reached(ids, kept_links(kept))
-
-
-def _reached(ids: Collection[str], links: pl.DataFrame) -> set[str]:
-    """Return these runs and all runs linked to them, in both directions."""
-    both_ways = pl.concat([links, links.select(one="other", other="one")])
-    return _led_to(ids, both_ways)
-
-
-def _led_to(ids: Collection[str], links: pl.DataFrame) -> set[str]:
-    """Return these runs and all reached by following links from `one` to `other`."""
-    reached, news = set(ids), set(ids)
-    while news and links.height:
-        targets = links.filter(pl.col("one").is_in(list(news)))["other"]
-        news = set(targets) - reached
-        reached |= news
-    return reached
-
-
 class _Resumed:
     """Stored launches linked by resumes to newly computed ones."""
 
@@ -258,7 +221,7 @@ class _Resumed:
         fresh = _courses(now)
         disturbed = self._disturbed(touched, fresh)
         after = self.earlier.select(one="other", other="one")
-        self.always = _led_to(disturbed, after)
+        self.always = led_to(disturbed, after)
         left = before.filter(is_touched | pl.col("run_id").is_in(list(disturbed)))
         self.always |= set(left["other"]) - set(touched)
         searching = pl.concat(
@@ -296,7 +259,7 @@ class _Resumed:
             if before.equals(self.candidates) or not wanted.is_in(computed).all():
                 break
         ids = self.always.union(wanted)
-        while (more := _led_to(_reached(ids, self.links), self.earlier)) != ids:
+        while (more := led_to(reached_runs(ids, self.links), self.earlier)) != ids:
             ids = more
         return ids
 

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from ..audit.audit import Audit
-from ..audit.formula_checks import ERAS_BY_NAME
+from ..audit.audit_results import Audit
+from ..audit.era_lookup import ERAS_BY_NAME
 
 
 def audit_row(audit: Audit) -> dict[str, Any] | None:

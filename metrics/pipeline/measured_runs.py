@@ -18,18 +18,15 @@ from fairmfu.ingest.core.schema import RunRow
 from ..audit import audit as logged
 from ..audit import sanity_checks
 from ..audit.formula_checks import FigureLines
-from ..core.impossible_values import refuse_impossible
 from ..core.messages import Message
 from ..core.run_arrays import RunArrays
 from ..core.run_table import SlowRanks
 from ..diagnosis.phases import PhaseTable, phase_table
 from ..diagnosis.slow_ranks import judge_ranks
 from ..diagnosis.timer_readings import Reading, timer_readings
-from ..runs import same_run
 from ..runs.goodput import goodput
 from ..runs.resume_chains import link_resumes
 from ..throughput import rank_skew, resolved_facts, throughput, warmup
-from ..throughput import windows as logged_windows
 from ..throughput.closing_figures import (
     ResultsFile,
     RunKnowledge,
@@ -38,36 +35,16 @@ from ..throughput.closing_figures import (
 )
 from ..throughput.end_to_end import launch_clocks
 from ..utilization.formula_inputs import count_adapter_params, find_shape
+from .launch_tables import LaunchTables
 
 RowsById = Mapping[str, list[dict[str, Any]]]
 """Rows of a table, by run_id."""
 
 
-class MeasuredRuns:
-    """All runs of some tables.
-
-    tables: of ingest.core.schema, as for `metrics.pipeline.analysis.analyse`.
-    """
-
-    def __init__(self, tables: Mapping[str, pl.DataFrame]) -> None:
-        """Drop impossible values, and merge the sources of one launch."""
-        self._possible = refuse_impossible(tables)
-        self.by_source = self._possible.tables
-        """Tables before sources were merged."""
-        self.merged = same_run.merge_launches(self.by_source)
-        self.tables = self.merged.tables
+class MeasuredRuns(LaunchTables):
+    """All runs of some tables, measured together."""
 
     # -- facts ------------------------------------------------------------------------------
-
-    @cached_property
-    def held_facts(self) -> pl.DataFrame:
-        """Resolved facts: `resolved_facts.resolve_facts`."""
-        return resolved_facts.resolve_facts(self.tables["facts"])
-
-    @cached_property
-    def facts(self) -> pl.DataFrame:
-        """Resolved facts as typed columns: `resolved_facts.typed_facts`."""
-        return resolved_facts.typed_facts(self.held_facts)
 
     @cached_property
     def facts_by_run(self) -> RowsById:
@@ -86,14 +63,6 @@ class MeasuredRuns:
         return table.rows_by_key("sha256", named=True, unique=True, include_key=True)
 
     # -- time -------------------------------------------------------------------------------
-
-    @cached_property
-    def unmarked_windows(self) -> pl.DataFrame:
-        """Windows, a row per logged step: `windows.build_windows`."""
-        tables = self.tables
-        steps, events = tables["steps"], tables["events"]
-        quoted = logged_windows.quoted_runs(steps, tables["facts"], events)
-        return logged_windows.build_windows(steps, tables["runs"], self.facts, events, quoted)
 
     @cached_property
     def windows(self) -> pl.DataFrame:

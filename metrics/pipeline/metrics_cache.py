@@ -20,7 +20,7 @@ from ..core.link_columns import LAST_STEP_SCHEMA, LAUNCH_COURSE_SCHEMA
 from ..core.run_table import METRICS, with_cross_run_warnings
 from ..formula import accelerators
 from ..formula.accelerators import Accelerator
-from ..formula.flops import FORMULA_VERSION
+from ..formula.terms import FORMULA_VERSION
 
 LAST_STEP_FIELDS: Final = [name for name in LAST_STEP_SCHEMA if name != "run_id"]
 

@@ -28,17 +28,16 @@ from ..formula.accelerators import Accelerator
 from ..runs.resume_chains import may_continue, resume_candidates
 from .incremental import (
     DEPENDENCY_COLUMNS,
-    LINK_SCHEMA,
     LoadTables,
     RescoredRuns,
     TableLoader,
-    kept_links,
     new_links,
     requested_runs,
     rescore,
     same_file_links,
 )
 from .metrics_cache import KEPT_SCHEMA, upgrade_kept
+from .run_links import LINK_SCHEMA, kept_links
 
 MAX_PARTITION_RUNS: Final = 500
 MAX_PARTITION_LINES: Final = 2_000_000

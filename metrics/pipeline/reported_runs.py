@@ -1,7 +1,7 @@
 """Runs to report, from the metrics that a store keeps.
 
 A report needs the metrics, bridges and audits of its runs, which are kept. Windows, events and
-facts follow from the tables, so no run is scored again.
+facts follow from the tables, so no run is scored again. Tables are read on first use.
 """
 
 from __future__ import annotations
@@ -9,65 +9,110 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import polars as pl
 
-from ..audit.audit import Audit
-from ..audit.bridge import Bridge
+from ..audit.audit_results import Audit, Bridge, inferred_facts
+from ..core.impossible_values import possible_facts
 from ..formula.accelerators import Accelerator
-from .analysis import compare_tools, present_apart
-from .compared_runs import ComparedRuns, kept_bridges
+from ..runs.replica_groups import groups_by_source
+from ..throughput.resolved_facts import resolve_facts
+from .bulkhead import present_apart
+from .compared_runs import kept_bridges, with_failed_rows
 from .kept_audits import kept_audit
-from .measured_runs import MeasuredRuns
-from .run_scoring import inferred_facts
+
+if TYPE_CHECKING:
+    from .measured_runs import MeasuredRuns
 
 Result = TypeVar("Result")
+
+
+class StoredTables:
+    """Tables of some runs, read and measured on first use.
+
+    read_tables: returns all tables, with all sources of these runs
+    read_facts: returns the table `facts` of a single run whose launch has no other source; None
+        for other runs
+    single_sources: as for metrics.pipeline.launch_tables.LaunchTables
+    """
+
+    def __init__(
+        self,
+        read_tables: Callable[[], Mapping[str, pl.DataFrame]],
+        read_facts: Callable[[], pl.DataFrame] | None = None,
+        *,
+        single_sources: bool = False,
+    ) -> None:
+        self._read_tables, self._read_facts = read_tables, read_facts
+        self._single_sources = single_sources
+
+    @cached_property
+    def tables(self) -> Mapping[str, pl.DataFrame]:
+        """All tables of the runs, as stored."""
+        return self._read_tables()
+
+    @cached_property
+    def measured(self) -> MeasuredRuns:
+        """All that follows from the tables."""
+        from .measured_runs import MeasuredRuns  # noqa: PLC0415 - imports much
+
+        return MeasuredRuns(self.tables, single_sources=self._single_sources)
+
+    @cached_property
+    def held_facts(self) -> pl.DataFrame:
+        """Resolved facts, as MeasuredRuns.held_facts.
+
+        Those of a single source need no merge.
+        """
+        if self._read_facts is not None:
+            facts, _ = possible_facts(self._read_facts())
+            if not groups_by_source(facts):
+                return resolve_facts(facts)
+        return self.measured.held_facts
 
 
 @dataclass(frozen=True)
 class ReportedRuns:
     """Part of an `Analysis` that a report, a chart or an export uses.
 
-    compared: metrics and bridges; measured: of these runs
-    audits, overlay: as Analysis; of audits the kept fields (metrics.pipeline.kept_audits)
+    metrics, audits, overlay: as Analysis; of audits the kept fields
+        (metrics.pipeline.kept_audits)
+    stored: tables of these runs
+    kept_bridges: bridges by run_id; none for a run without
     failed: runs that could not be presented
     """
 
-    compared: ComparedRuns
-    measured: MeasuredRuns
+    metrics: pl.DataFrame
+    stored: StoredTables
+    kept_bridges: Mapping[str, list[Bridge]]
     audits: Mapping[str, Audit]
     overlay: Sequence[Accelerator]
     failed: frozenset[str] = frozenset()
 
-    @property
-    def metrics(self) -> pl.DataFrame:
-        """Metrics, as Analysis.metrics."""
-        return self.compared.metrics
-
     def with_metrics(self, metrics: pl.DataFrame) -> ReportedRuns:
         """Return the results with some rows of `metrics`."""
-        return replace(self, compared=replace(self.compared, metrics=metrics))
+        return replace(self, metrics=metrics)
 
     @cached_property
     def windows(self) -> pl.DataFrame:
         """Windows, as Analysis.windows."""
-        return self._of_runs(self.measured.windows)
+        return self._of_runs(self.stored.measured.windows)
 
     @cached_property
     def events(self) -> pl.DataFrame:
         """Events, as Analysis.events."""
-        return self._of_runs(self.measured.tables["events"])
+        return self._of_runs(self.stored.measured.tables["events"])
 
     @cached_property
     def rank_times(self) -> pl.DataFrame:
         """Step times of ranks, as Analysis.rank_times."""
-        return self._of_runs(self.measured.rank_times)
+        return self._of_runs(self.stored.measured.rank_times)
 
     @cached_property
     def resolved_facts(self) -> pl.DataFrame:
         """Facts, as Analysis.resolved_facts."""
-        held = self.measured.held_facts
+        held = self.stored.held_facts
         rows = [row for run, audit in self.audits.items() for row in inferred_facts(run, audit)]
         return self._of_runs(pl.concat([held, pl.DataFrame(rows, schema=held.schema)]))
 
@@ -87,10 +132,12 @@ class ReportedRuns:
 
     def bridges_of(self, run_ids: Sequence[str]) -> dict[str, list[Bridge]]:
         """Return Analysis.bridges of these runs."""
-        return self.compared.bridges_of(run_ids)
+        return {run_id: self.kept_bridges.get(run_id, []) for run_id in run_ids}
 
     def other_tools(self) -> dict[str, pl.DataFrame]:
         """Return Analysis.other_tools of these runs."""
+        from .analysis import compare_tools  # noqa: PLC0415 - imports much
+
         return compare_tools(self.metrics, self.facts)
 
     def present(
@@ -103,7 +150,10 @@ class ReportedRuns:
         """Return the runs with failed runs; errors: messages by run_id."""
         return replace(
             self,
-            compared=self.compared.without(errors),
+            metrics=with_failed_rows(self.metrics, errors),
+            kept_bridges={
+                run: some for run, some in self.kept_bridges.items() if run not in errors
+            },
             audits={**self.audits, **dict.fromkeys(errors, Audit())},
             failed=self.failed.union(errors),
         )
@@ -111,17 +161,15 @@ class ReportedRuns:
 
 def reported_runs(
     metrics: pl.DataFrame,
-    tables: Mapping[str, pl.DataFrame],
+    stored: StoredTables,
     kept: pl.DataFrame,
     overlay: Sequence[Accelerator],
 ) -> ReportedRuns:
     """Return the runs of `kept`, with the metrics of all runs.
 
-    tables: with all sources of these runs; kept: run_id, and the columns `bridges` and `audit` of
+    stored: of these runs; kept: run_id, and the columns `bridges` and `audit` of
         metrics.pipeline.metrics_cache.KEPT_SCHEMA
     """
-    measured = MeasuredRuns(tables)
     bridges = kept_bridges(kept.select("run_id", "bridges"))
     audits = {run_id: kept_audit(row) for run_id, row in kept.select("run_id", "audit").iter_rows()}
-    compared = ComparedRuns(metrics, measured.unmarked_windows, bridges)
-    return ReportedRuns(compared, measured, audits, overlay)
+    return ReportedRuns(metrics, stored, bridges, audits, overlay)

@@ -11,7 +11,7 @@ import numpy as np
 from fairmfu.ingest.core.schema import RunRow, reading_changes_since
 
 from ..audit import audit as logged
-from ..audit.audit import Audit
+from ..audit.audit_results import Audit, inferred_facts
 from ..audit.bridge import token_count_factor
 from ..audit.formula_checks import FigureLines, FormulaFacts, formula_facts_of
 from ..core.messages import Effect, Message, doubts_of
@@ -19,7 +19,7 @@ from ..core.run_messages import OUTDATED_READING
 from ..core.run_table import METRICS, LevelPhase, MetricsRow, SpeedLevel, value_of
 from ..diagnosis.phases import PhaseTable
 from ..formula.accelerators import Accelerator
-from ..formula.flops import FORMULA_VERSION
+from ..formula.terms import FORMULA_VERSION
 from ..throughput import rank_skew, resolved_facts, throughput
 from ..throughput.messages import COUNTS_APART, EVIDENCE_MISCOUNTED
 from ..utilization.energy import energy_of_run
@@ -261,22 +261,6 @@ def _own_figures(
     stated = measured.stated.get(run["run_id"], ())
     formula_facts = formula_facts_of(run | {"log_format": log_format}, facts, stated)
     return lines, logged.with_length(formula_facts, lines)
-
-
-def inferred_facts(run_id: str, audited: Audit) -> list[dict[str, Any]]:
-    """Return facts that only the log's figures determine, as rows of facts."""
-    origin = "inferred: by no other do the log's own figures come out"
-    return [
-        {
-            "run_id": run_id,
-            "name": name,
-            "value": value,
-            "origin": origin,
-            "line": None,
-            "text": None,
-        }
-        for name, value in audited.inferred.items()
-    ]
 
 
 MISCOUNTED: Final = frozenset({COUNTS_APART.identifier, EVIDENCE_MISCOUNTED.identifier})

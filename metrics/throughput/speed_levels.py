@@ -27,9 +27,9 @@ from ..core.intervals import (
 from ..core.messages import Effect, Message
 from ..core.print_precision import MAX_UNEXPLAINED_GAP
 from ..core.quantiles import student_t_quantile
-from ..core.quantities import SECONDS_PER_HOUR
 from ..core.run_arrays import RunArrays, total
-from ..core.run_table import PauseLevel, SlowStep, SpeedLevel
+from ..core.run_table import SpeedLevel
+from ..core.run_words import SECONDS_PER_HOUR, steps_in, steps_of
 from ..core.segmentation import (
     MIN_LEVEL_POINTS,
     MIN_POINTS,
@@ -350,17 +350,6 @@ def speed_doubt(levels: Sequence[SpeedLevel] | None, drift: float | None) -> Mes
     held, whole = (sum(map(steps_in, some)) for some in (ranked, levels))
     kind = SPEED_CHANGED if held >= MIN_RANKED_SHARE * whole else NO_LASTING_SPEED
     return kind(steps=" and ".join(map(steps_of, ranked)), levels=f"{told}{more}")
-
-
-def steps_in(level: SpeedLevel) -> int:
-    """Return the number of steps of a level."""
-    return level["to_step"] - level["from_step"] + 1
-
-
-def steps_of(stretch: SpeedLevel | PauseLevel | SlowStep) -> str:
-    """Return the steps of a stretch as text: `8`, or `8 to 11`."""
-    first, last = stretch["from_step"], stretch["to_step"]
-    return f"{last:,}" if first == last else f"{first:,} to {last:,}"
 
 
 def describe_level(level: SpeedLevel) -> str:

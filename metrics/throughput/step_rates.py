@@ -13,11 +13,11 @@ import numpy as np
 
 from ..core.arrays import FloatArray
 from ..core.intervals import rate_interval
-from ..core.memory_growth import GROWTH, memory_changes
+from ..core.memory_growth import memory_changes
 from ..core.print_precision import digits_of
-from ..core.quantities import SECONDS_PER_HOUR
 from ..core.run_arrays import RunArrays, total
 from ..core.run_table import MemoryChange, StepRateColumns
+from ..core.run_words import GROWTH, SECONDS_PER_HOUR
 from .windows import choose_evidence, count_steps, evidence_rounding, steady_windows
 
 MAX_BATCH_SPREAD: Final = 0.01

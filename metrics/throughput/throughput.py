@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict
-from itertools import takewhile
 from math import isinf
 from typing import Any, Final, TypedDict, cast
 
@@ -21,18 +20,18 @@ from fairmfu.ingest.core.schema import INT, row_dtypes
 
 from ..core.arrays import FloatArray
 from ..core.intervals import SURE_STANDARD_ERRORS, rate_interval, robust_spread, robust_summary
-from ..core.messages import Message, MessageRow, as_clause
+from ..core.messages import Message, MessageRow
 from ..core.print_precision import MAX_UNEXPLAINED_GAP
 from ..core.run_arrays import RunArrays, median, total
 from ..core.run_course import run_course
 from ..core.run_table import (
     ImageCounts,
-    MetricsRow,
     RateBasisColumns,
     RateColumns,
     RunCourseColumns,
     StepRateColumns,
 )
+from ..core.run_words import EVIDENCE_LABELS
 from . import messages
 from . import time_evidence as evidences
 from . import token_counts as counts
@@ -534,7 +533,7 @@ def _without_data(windows: RunArrays, run: Mapping[str, Any], evidence: str) -> 
         short = evidence == "rate" and run["rate_excludes_data"]
     if not short:
         return None
-    return messages.TIMES_WITHOUT_DATA(evidence=evidences.EVIDENCE_LABELS[evidence])
+    return messages.TIMES_WITHOUT_DATA(evidence=EVIDENCE_LABELS[evidence])
 
 
 def _longer_than_stamps(windows: RunArrays, evidence: str) -> Message | None:
@@ -566,7 +565,7 @@ def _faster_on_the_whole(
         whole=whole,
         basis=row["end_to_end_basis"],
         steady=row["tgs"],
-        evidence=evidences.EVIDENCE_LABELS[evidence],
+        evidence=EVIDENCE_LABELS[evidence],
     )
 
 
@@ -621,7 +620,7 @@ def _printed_coarsely(
     if off <= MAX_UNEXPLAINED_GAP:
         return None
     unit = "seconds" if evidence in WALL_CLOCK_EVIDENCE else "numbers"
-    return messages.COARSE_TIMES(off=off, evidence=evidences.EVIDENCE_LABELS[evidence], unit=unit)
+    return messages.COARSE_TIMES(off=off, evidence=EVIDENCE_LABELS[evidence], unit=unit)
 
 
 def _single_micro_steps(run: Mapping[str, Any], evidence: str) -> Message | None:
@@ -688,35 +687,6 @@ times."""
 
 END_RATE_FACTS: Final = ("seq_len", "gpus", "packed")
 """Facts that convert samples/s to tokens/s per GPU."""
-NO_RATE_KINDS: Final = frozenset(
-    kind.identifier
-    for kind in (
-        *(messages.NO_CLEAN_WINDOW, messages.SINGLE_STEP, messages.NO_TOKENS),
-        *(messages.NO_OPTIMIZER_STEP, messages.NO_TIMES, messages.NO_TIMES_HERE),
-        *(messages.ONLY_ENGINE_TIMES, messages.ONLY_TOTAL_TIME, messages.ONLY_LAST_LINE),
-        *(messages.PREFERENCE_STEPS, messages.REINFORCEMENT_STEPS),
-    )
-)
-"""Kinds of messages that say why there is no rate, whatever facts are missing."""
-RATE_FACTS: Final = (
-    *("log_interval", "seq_len", "gpus", "global_batch_size", "micro_batch_size", "packed"),
-    *("gradient_accumulation", "mean_sample_length"),
-)
-"""Facts that a rate may lack. A model or an accelerator is not among them, and comes later in the
-list of missing facts."""
-
-
-def explain_missing_rate(row: MetricsRow) -> tuple[str, list[str]]:
-    """Return why a row of metrics has no TGS, and the facts that would give a rate."""
-    warnings, missing = row["warnings"] or [], row["missing"] or []
-    kinds = row["warning_kinds"] or []
-    fatal = [w for w, kind in zip(warnings, kinds, strict=True) if kind in NO_RATE_KINDS]
-    if fatal or row["steps"] == 0:
-        return "; ".join(map(as_clause, fatal or warnings[:1])), []
-    lacks = list(takewhile(lambda name: name in RATE_FACTS, missing))
-    if lacks:
-        return f"missing {', '.join(lacks)}", lacks
-    return "; ".join(map(as_clause, warnings[:1])), []
 
 
 def _no_rate(windows: RunArrays, run: dict[str, Any], facts: dict[str, Any]) -> dict[str, Any]:

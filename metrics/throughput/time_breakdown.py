@@ -16,6 +16,7 @@ import numpy as np
 from ..core.arrays import FloatArray, IntArray
 from ..core.run_arrays import RunArrays, median, total
 from ..core.run_table import SlowStep
+from ..core.run_words import UNEXPLAINED
 from .end_to_end import first_line_seconds, tokens_trained, with_fitted_tokens
 from .speed_levels import SLOWER_SPEED
 from .unlogged_work import find_period, stall_cause, usual_wait
@@ -35,7 +36,6 @@ START_UP: Final = "start-up"
 WARM_UP: Final = "warm-up"
 AFTER_LAST_STEP: Final = "after the last step"
 OUTSIDE_STEP_TIMES: Final = "outside the steps, cause unknown"
-UNEXPLAINED: Final = "unexplained"
 UNEXPLAINED_PERIODIC: Final = "unexplained, every {:,} steps"
 
 MAX_SLOWEST: Final = 5

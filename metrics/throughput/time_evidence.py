@@ -27,6 +27,7 @@ from ..core.messages import Message
 from ..core.print_precision import MAX_UNEXPLAINED_GAP, rounding_share
 from ..core.quantities import StepSamples, StepTokens
 from ..core.run_arrays import RunArrays, total
+from ..core.run_words import EVIDENCE_LABELS
 from .messages import EVIDENCE_APART, EVIDENCE_MISCOUNTED, EVIDENCE_WITHOUT_FIT
 from .token_counts import MAX_RANK_TOKEN_RATIO, per_millisecond_cause
 from .windows import (
@@ -39,17 +40,6 @@ from .windows import (
     disturbed_windows,
     stamp_error,
 )
-
-EVIDENCE_LABELS: Final[dict[str, str]] = {
-    "elapsed": "the logged step time",
-    "rate": "the logged rate",
-    "clock": "the clock since the start",
-    "stamp": "time stamps",
-    "engine": "the engine's time stamps",
-    "timer": "the engine's timer",
-    "runtime": "the run time printed at the end",
-}
-"""Kinds of time evidence, in words."""
 
 RATE_IN_TOKENS: Final = "logged_tgs"
 """Column of rates in tokens of one GPU; all other rates are in samples over all GPUs."""

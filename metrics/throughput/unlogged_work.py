@@ -18,6 +18,7 @@ import numpy as np
 
 from ..core.arrays import BoolArray, FloatArray, IntArray
 from ..core.run_arrays import RunArrays, median
+from ..core.run_words import DATA_LOADING
 from .windows import WindowSelection, accumulation_steps, count_optimizer_steps
 
 UNLOGGED_WORK: Final = "unexplained windows far above the others"
@@ -63,9 +64,6 @@ STALL_EVENTS: Final = {
     "gc": "garbage collection",
 }
 """Events that may explain a stall; such stalls stay in the steady rate."""
-DATA_LOADING: Final = "data loading"
-"""Cause of a stall with a long wait for data on its line; such stalls stay in the steady rate,
-too."""
 
 
 def find_unlogged_work(

@@ -21,7 +21,7 @@ from fairmfu.ingest.core.schema import FACT_BOUNDS
 from ..core.messages import Message, MessageKind
 from ..formula import accelerators, flops, vision
 from ..formula.accelerators import Accelerator, UnknownAcceleratorError
-from ..formula.flops import Dtype, Operator, Recompute, Trainable, adapter_params
+from ..formula.flops import Operator, Trainable, adapter_params
 from ..formula.messages import OTHER_PARAMETER_COUNT, OTHER_PART
 from ..formula.model_shapes import (
     Attention,
@@ -43,6 +43,7 @@ from ..formula.model_shapes import (
     with_params_total,
 )
 from ..formula.precision import BELOW_16_BITS, DtypeOf, logged_quantization, operator_formats
+from ..formula.terms import AttentionConvention, Dtype, Recompute
 from ..formula.vision import VisionTower
 from ..throughput import resolved_facts
 from . import messages
@@ -100,14 +101,12 @@ class FormulaInputs:
         """All parameters, those of a vision tower included."""
         return self.shape.params_total + (0 if self.tower is None else self.tower.params_total)
 
-    def operators(self, convention: flops.AttentionConvention = "exact") -> tuple[Operator, ...]:
+    def operators(self, convention: AttentionConvention = "exact") -> tuple[Operator, ...]:
         """Return the operators under one attention convention, the tower's first."""
         tower = () if self.images is None else self.images.operators()
         return (*tower, *self.language_operators(convention))
 
-    def language_operators(
-        self, convention: flops.AttentionConvention = "exact"
-    ) -> tuple[Operator, ...]:
+    def language_operators(self, convention: AttentionConvention = "exact") -> tuple[Operator, ...]:
         """Return the operators of the language model alone."""
         return flops.operators(
             self.shape,

@@ -20,6 +20,7 @@ from ..formula import flops, vision
 from ..formula.accelerators import Accelerator, explain_missing_peak
 from ..formula.flops import Operator
 from ..formula.precision import BELOW_16_BITS, DtypeOf
+from ..formula.terms import Recompute
 from . import messages
 from .formula_inputs import (
     FormulaInputs,
@@ -313,7 +314,7 @@ def _under_each_convention(
 
 
 def _hfu(
-    run: FormulaInputs, recompute: flops.Recompute, mfu: Callable[[tuple[Operator, ...]], float]
+    run: FormulaInputs, recompute: Recompute, mfu: Callable[[tuple[Operator, ...]], float]
 ) -> dict[str, float]:
     """Return the bounds of HFU, with and without the vision tower, if there is one."""
     language = flops.hardware_operators(

@@ -16,8 +16,7 @@ from fairmfu.metrics.throughput.speed_levels import OTHER_SPEED
 from fairmfu.metrics.throughput.time_breakdown import START_UP, WARM_UP
 
 from ..text.run_narrative import UNKNOWN, phase_rows, seconds_text, time_rows, timed_phases
-from ..text.tabular import GIB, percent
-from ..text.verdict import count_noun
+from ..text.tabular import GIB, count_noun, percent
 from . import theme
 from .chart_style import ROW_HEIGHT, WIDTH, fixed_channels, text_above_plot
 from .figure import Figure, Row, Spec, Table, build_spec, chart_number, mark_spec, rows_of

@@ -15,7 +15,7 @@ import altair as alt
 
 from fairmfu.metrics.compare.comparison_row import ComparisonRow
 from fairmfu.metrics.core.run_table import MetricsRow
-from fairmfu.metrics.throughput.time_evidence import EVIDENCE_LABELS
+from fairmfu.metrics.core.run_words import EVIDENCE_LABELS
 
 from ..text.run_narrative import TOKEN_BASES, confidence_text
 from .figure import Spec, chart_number

@@ -10,7 +10,7 @@ from typing import Any, Final, Literal
 import altair as alt
 import polars as pl
 
-from fairmfu.metrics.audit.bridge import Bridge
+from fairmfu.metrics.audit.audit_results import Bridge
 
 from ..text import bridge_text as bridge_steps
 from . import theme

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import polars as pl
 
@@ -16,8 +16,6 @@ from fairmfu.metrics.compare.cost import Price, Prices
 from fairmfu.metrics.compare.studies import Study, find_studies
 from fairmfu.metrics.core.run_filter import filter_runs, sort_runs
 from fairmfu.metrics.core.run_selection import choose, choose_one
-from fairmfu.metrics.pipeline.analysis import Analysis
-from fairmfu.metrics.pipeline.compared_runs import ComparedRuns
 
 from ..text.markdown import MARKDOWN_STYLE
 from ..text.summary import (
@@ -27,8 +25,8 @@ from ..text.summary import (
     unranked_pair,
     verdict_sentences,
 )
-from ..text.tabular import printable
-from ..text.verdict import PLAIN_STYLE, Style, count_noun, ranked_groups
+from ..text.tabular import count_noun, printable
+from ..text.verdict import PLAIN_STYLE, Style, ranked_groups
 from .comparison_markdown import change_heading, change_markdown, comparison_markdown
 from .matrix import matrix_text
 from .run_set import mark_sides
@@ -43,6 +41,10 @@ from .study_text import (
     study_sentence,
     study_text,
 )
+
+if TYPE_CHECKING:
+    from fairmfu.metrics.pipeline.analysis import Analysis
+    from fairmfu.metrics.pipeline.compared_runs import ComparedRuns
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,8 @@ from fairmfu.metrics.compare.repeated_runs import (
 from fairmfu.metrics.core.run_table import value_of
 
 from ..text.run_narrative import BAD_OUTCOMES, OUTCOME_LABELS
-from ..text.verdict import PLAIN_STYLE, Style, count_noun
+from ..text.tabular import count_noun
+from ..text.verdict import PLAIN_STYLE, Style
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,12 +7,8 @@ from typing import Any, Final
 
 import polars as pl
 
-from fairmfu.metrics.compare.comparability import (
-    COLUMN_LABELS,
-    REPEAT_KEY_COLUMNS,
-    STATED_BY_SOME,
-)
-from fairmfu.metrics.compare.comparison_row import ComparisonRow
+from fairmfu.metrics.compare.comparability import COLUMN_LABELS, REPEAT_KEY_COLUMNS
+from fairmfu.metrics.compare.comparison_row import STATED_BY_SOME, ComparisonRow
 from fairmfu.metrics.compare.repeated_runs import MIN_REPEATS, SpeedRatio, speed_ratio
 from fairmfu.metrics.compare.scaling import (
     SAME_SIZE,
@@ -38,8 +34,17 @@ from ..text.claims_text import join_words
 from ..text.markdown import MARKDOWN_STYLE
 from ..text.run_narrative import BAD_OUTCOMES, OUTCOME_LABELS
 from ..text.runs_table import Columns
-from ..text.tabular import GIB, count, decimal, percent, printable, render_frame, wrapped
-from ..text.verdict import count_noun, gap_sentence, ratio_words
+from ..text.tabular import (
+    GIB,
+    count,
+    count_noun,
+    decimal,
+    percent,
+    printable,
+    render_frame,
+    wrapped,
+)
+from ..text.verdict import gap_sentence, ratio_words
 
 MAX_NAMED_FACTS: Final = 4
 """Most facts that a heading and a sentence name."""

@@ -25,8 +25,7 @@ from fairmfu.metrics.throughput.speed_levels import MIN_CHANGE
 from ..text.commands import store_option
 from ..text.diagnosis import slow_down, speed_line
 from ..text.run_narrative import BAD_OUTCOMES, OUTCOME_LABELS
-from ..text.tabular import percent
-from ..text.verdict import count_noun
+from ..text.tabular import count_noun, percent
 from .jobs import succeeds
 from .night_report import (
     BASELINE,

@@ -15,8 +15,8 @@ from fairmfu.metrics.core.run_table import not_null
 
 from ..text.claims_text import join_words
 from ..text.run_narrative import BAD_OUTCOMES
-from ..text.tabular import difference_text, percent
-from ..text.verdict import PLAIN_STYLE, Style, Verdict, count_noun
+from ..text.tabular import count_noun, difference_text, percent
+from ..text.verdict import PLAIN_STYLE, Style, Verdict
 from .findings import (
     BELOW,
     BETTER_LOSS,

@@ -23,8 +23,7 @@ from ..page.html_style import SERIES_STYLE, Sentences
 from ..page.html_templates import packaged, render, trusted
 from ..page.redaction import REDACTED
 from ..text.run_narrative import BAD_OUTCOMES
-from ..text.tabular import percent, signed_percent
-from ..text.verdict import count_noun
+from ..text.tabular import count_noun, percent, signed_percent
 from . import history_charts
 from .findings import (
     FAILED,

@@ -21,8 +21,7 @@ from ..charts.theme import chart_theme
 from ..page.chart_export import spec_svg
 from ..page.redaction import REDACTED
 from ..text.markdown import MARKDOWN_STYLE, svg_name
-from ..text.tabular import for_xml
-from ..text.verdict import count_noun
+from ..text.tabular import count_noun, for_xml
 from . import history_charts
 from .findings import (
     JOB_STATES,

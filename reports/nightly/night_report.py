@@ -24,8 +24,8 @@ from fairmfu.metrics.core.run_table import MetricsRow
 from ..text.commands import store_option, with_store
 from ..text.run_narrative import BAD_OUTCOMES, OUTCOME_LABELS
 from ..text.runs_table import unique_names as own_names
-from ..text.tabular import difference_text, percent
-from ..text.verdict import PLAIN_STYLE, Style, count_noun
+from ..text.tabular import count_noun, difference_text, percent
+from ..text.verdict import PLAIN_STYLE, Style
 from .jobs import JOB_SCHEMA
 
 

@@ -44,7 +44,7 @@ from fairmfu.metrics.compare.history import SERIES_BY, History, history
 from fairmfu.metrics.compare.rhythm import end_of_night
 from fairmfu.metrics.core.messages import as_clause
 from fairmfu.metrics.formula.accelerators import Accelerator
-from fairmfu.metrics.formula.flops import FORMULA_VERSION
+from fairmfu.metrics.formula.terms import FORMULA_VERSION
 from fairmfu.metrics.pipeline import metrics_cache as scores
 from fairmfu.metrics.pipeline.analysis import Analysis
 from fairmfu.metrics.pipeline.run_scoring import outdated_reading
@@ -58,7 +58,8 @@ from ..store.metrics_store import MetricsState, analysis_of, store_metrics, upda
 from ..text.commands import with_store
 from ..text.run_narrative import BAD_OUTCOMES
 from ..text.summary import comparison_rows, verdict_sentences
-from ..text.verdict import count_noun, ranked_groups
+from ..text.tabular import count_noun
+from ..text.verdict import ranked_groups
 from . import baselines, messages, night_files, night_html, night_outputs
 from .findings import FIRST_NIGHT_WINDOW, UNREAD, exit_code, told_failures, told_key
 from .issue_files import filed_runs, issue_files

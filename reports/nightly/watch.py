@@ -26,8 +26,7 @@ from fairmfu.metrics.compare.watched_metrics import (
 
 from ..text.commands import store_option
 from ..text.run_narrative import BAD_OUTCOMES
-from ..text.tabular import difference_text
-from ..text.verdict import count_noun
+from ..text.tabular import count_noun, difference_text
 from .night_report import (
     NightDigest,
     Row,

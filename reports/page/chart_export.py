@@ -20,8 +20,7 @@ from ..charts import render_process
 from ..charts.charts import Figure, Spec
 from ..charts.theme import chart_theme
 from ..text.runs_table import unique_names
-from ..text.tabular import for_xml
-from ..text.verdict import count_noun
+from ..text.tabular import count_noun, for_xml
 from . import messages
 from .report_data import ReportContent
 

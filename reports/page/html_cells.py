@@ -12,7 +12,7 @@ from ..charts.overlay import OVERLAY_COLOURS, OVERLAY_DASHES
 from ..charts.theme import ACCENT, FRAMEWORK_COLOURS
 from ..charts.tooltips import CONVENTIONS
 from ..text import bridge_text, run_narrative, tabular
-from ..text.verdict import count_noun, plural
+from ..text.tabular import count_noun, plural
 
 Row = Mapping[str, Any]
 Formatter = Callable[[float | None], str]

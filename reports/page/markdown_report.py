@@ -16,8 +16,7 @@ from fairmfu.metrics.core.run_table import short_doubt
 from ..charts.charts import Figure
 from ..text import bridge_text
 from ..text.markdown import MARKDOWN_STYLE, svg_name
-from ..text.tabular import count, percent, ratio
-from ..text.verdict import count_noun
+from ..text.tabular import count, count_noun, percent, ratio
 from . import chart_export
 from .redaction import REDACTED
 from .report_data import ReportContent

@@ -9,26 +9,22 @@ from pathlib import PurePath
 from typing import Any
 
 from fairmfu.ingest.core.schema import FACT_NAMES
-from fairmfu.metrics.compare.comparability import (
-    COLUMN_LABELS,
-    COMPARABILITY_COLUMNS,
-    token_group,
-)
-from fairmfu.metrics.compare.comparison_row import ComparisonRow
+from fairmfu.metrics.compare.comparability import COLUMN_LABELS, token_group
+from fairmfu.metrics.compare.comparison_row import COMPARABILITY_COLUMNS, ComparisonRow
+from fairmfu.metrics.compare.missing_rate import explain_missing_rate
 from fairmfu.metrics.core.messages import as_clause
 from fairmfu.metrics.core.run_table import metrics_rows, short_doubt, value_of
 from fairmfu.metrics.pipeline.analysis import Analysis, Tables
-from fairmfu.metrics.pipeline.missing_facts import (
+from fairmfu.metrics.pipeline.missing_facts import ask_facts
+from fairmfu.metrics.pipeline.reported_runs import ReportedRuns
+from fairmfu.metrics.pipeline.run_needs import (
     ALTERNATIVES,
     CONDITIONS,
     AskedFacts,
     RunNeeds,
-    ask_facts,
     needs_of,
     unlocks,
 )
-from fairmfu.metrics.pipeline.reported_runs import ReportedRuns
-from fairmfu.metrics.throughput.throughput import explain_missing_rate
 
 from ..text.claims_text import join_words
 from ..text.commands import with_store

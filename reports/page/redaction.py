@@ -26,7 +26,7 @@ from fairmfu.metrics.core.run_table import METRICS
 from fairmfu.metrics.formula import accelerators
 from fairmfu.metrics.formula.model_shapes import model_names
 
-from ..text.verdict import plural
+from ..text.tabular import plural
 
 REDACTED: Final = "names of users and hosts, addresses and secrets are replaced"
 """Note in a redacted report."""

@@ -17,8 +17,7 @@ import polars.selectors as cs
 
 from fairmfu.ingest.core.progress import note_progress
 from fairmfu.ingest.core.schema import FACT_NAMES, FLOAT
-from fairmfu.metrics.audit.audit import Audit
-from fairmfu.metrics.audit.bridge import Bridge
+from fairmfu.metrics.audit.audit_results import Audit, Bridge
 from fairmfu.metrics.audit.formula_era import Era
 from fairmfu.metrics.audit.logged_figures import PER_GPU_FIGURES
 from fairmfu.metrics.compare.comparability import (
@@ -34,10 +33,10 @@ from fairmfu.metrics.compare.studies import Study, find_studies
 from fairmfu.metrics.core.run_selection import choose
 from fairmfu.metrics.core.run_table import METRICS, value_of
 from fairmfu.metrics.formula.accelerators import Accelerator
-from fairmfu.metrics.formula.flops import FORMULA_VERSION
+from fairmfu.metrics.formula.terms import FORMULA_VERSION
 from fairmfu.metrics.pipeline.analysis import Analysis, analyse
-from fairmfu.metrics.pipeline.missing_facts import AskedFacts
 from fairmfu.metrics.pipeline.reported_runs import ReportedRuns
+from fairmfu.metrics.pipeline.run_needs import AskedFacts
 from fairmfu.metrics.utilization.utilization import operator_table
 
 from ..charts import charts
@@ -54,11 +53,11 @@ from ..comparison.study_text import (
 )
 from ..text import bridge_text, run_narrative
 from ..text.diagnosis import diagnosis
+from ..text.tabular import count_noun
 from ..text.verdict import (
     PLAIN_STYLE,
     Style,
     Verdict,
-    count_noun,
     group_verdict,
     join_comparison,
     no_ranking_reason,

@@ -16,10 +16,9 @@ from fairmfu.ingest.store.store import Store
 from fairmfu.metrics.core.run_table import MetricsRow, metrics_rows
 from fairmfu.metrics.formula.accelerators import Accelerator
 from fairmfu.metrics.pipeline.metrics_cache import KEPT_SCHEMA
-from fairmfu.metrics.pipeline.missing_facts import (
+from fairmfu.metrics.pipeline.run_needs import (
     AskedFacts,
     RunNeeds,
-    ask_facts,
     lacks_facts,
     members_of,
     needs_of,
@@ -56,6 +55,8 @@ def asked_facts(
     new = [row for row in lacking if row["run_id"] not in kept]
     fresh: Mapping[str, AskedFacts] = {}
     if new:
+        from fairmfu.metrics.pipeline.missing_facts import ask_facts  # noqa: PLC0415 - imports much
+
         members = sorted({member for row in new for member in members_of(row)})
         fresh = ask_facts(new, store.tables(members), overlay)
         if not state.outdated:

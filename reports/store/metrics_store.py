@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import polars as pl
@@ -21,6 +22,7 @@ from fairmfu.metrics.core.run_table import not_null
 from fairmfu.metrics.formula.accelerators import Accelerator
 from fairmfu.metrics.pipeline import metrics_cache as scores
 from fairmfu.metrics.pipeline.metrics_cache import KEPT_SCHEMA
+from fairmfu.metrics.pipeline.run_links import linked_runs
 
 if TYPE_CHECKING:
     from fairmfu.metrics.pipeline.analysis import Analysis
@@ -190,7 +192,6 @@ def stored_comparison(
     not be built, so that the comparison names that run.
     """
     from fairmfu.metrics.pipeline.compared_runs import compared_runs  # noqa: PLC0415 - imports much
-    from fairmfu.metrics.pipeline.incremental import linked_runs  # noqa: PLC0415 - imports much
 
     state = current_state(store, overlay)
     metrics = state.metrics
@@ -198,9 +199,10 @@ def stored_comparison(
     bridges = state.kept.join(chosen.select("run_id"), on="run_id").select("run_id", "bridges")
     if bridges["bridges"].null_count():
         return stored_analysis(store, choose_runs, overlay).analysis
-    linked = linked_runs(state.kept, chosen["run_id"].to_list())
+    ids = set(chosen["run_id"])
+    linked = linked_runs(state.kept, ids)
     tables = store.tables(None if chosen.height == metrics.height else sorted(linked))
-    return compared_runs(metrics, tables, bridges)
+    return compared_runs(metrics, tables, bridges, single_sources=linked == ids)
 
 
 class StoredRuns(NamedTuple):
@@ -220,23 +222,34 @@ def stored_runs(
     Equals `stored_analysis` for a report, a chart or an export. Analyses the runs where that is
     needed anyway: most are new, or a run failed. choose_runs: as there; None for all runs.
     """
-    from fairmfu.metrics.pipeline.incremental import linked_runs  # noqa: PLC0415 - imports much
-    from fairmfu.metrics.pipeline.reported_runs import reported_runs  # noqa: PLC0415 - imports much
+    from fairmfu.metrics.pipeline.reported_runs import (  # noqa: PLC0415 - imports much
+        StoredTables,
+        reported_runs,
+    )
 
-    outdated = _outdated(store, overlay)
-    height = len(store.runs_changed_since(-1))
-    if choose_runs is None and len(outdated.stale | outdated.unlike) > MAX_CHOSEN_SHARE * height:
+    if choose_runs is None and _are_most_new(store, overlay):
         return StoredRuns(*stored_analysis(store, choose_runs, overlay))
     state = current_state(store, overlay)
     metrics = state.metrics
     chosen = metrics if choose_runs is None else choose_runs(metrics)
     kept = state.kept.join(chosen.select("run_id"), on="run_id")
-    linked = linked_runs(state.kept, chosen["run_id"].to_list())
+    ids = set(chosen["run_id"])
+    linked = linked_runs(state.kept, ids)
     failed = metrics.filter(pl.col("run_id").is_in(list(linked)), pl.col("error").is_not_null())
     if failed.height or kept["bridges"].null_count() or kept["audit"].null_count():
         return StoredRuns(*stored_analysis(store, choose_runs, overlay))
-    tables = store.tables(None if chosen.height == metrics.height else sorted(linked))
-    return StoredRuns(reported_runs(metrics, tables, kept, overlay), state)
+    wanted = None if chosen.height == metrics.height else sorted(linked)
+    read_facts = partial(store.facts_of, *linked) if len(linked) == 1 else None
+    read_tables = partial(store.tables, wanted)
+    stored = StoredTables(read_tables, read_facts, single_sources=linked == ids)
+    return StoredRuns(reported_runs(metrics, stored, kept, overlay), state)
+
+
+def _are_most_new(store: Store, overlay: Sequence[Accelerator]) -> bool:
+    """Return whether most runs have no current metrics, so that all are computed."""
+    outdated = _outdated(store, overlay)
+    height = len(store.runs_changed_since(-1))
+    return len(outdated.stale | outdated.unlike) > MAX_CHOSEN_SHARE * height
 
 
 def _all_at_once(store: Store, outdated: _Outdated, overlay: Sequence[Accelerator]) -> MetricsState:

@@ -11,13 +11,12 @@ from typing import Any, Final
 
 import polars as pl
 
-from fairmfu.metrics.audit.audit import Audit
-from fairmfu.metrics.audit.bridge import Bridge, Factor
+from fairmfu.metrics.audit.audit_results import Audit, Bridge, Factor
 from fairmfu.metrics.core.run_table import MetricsRow, value_of
 
+from .run_explained import not_compared_reason
 from .run_head import MIN_VISIBLE_CHANGE, format_factor
-from .summary import not_compared_reason
-from .verdict import count_noun
+from .tabular import count_noun
 
 __all__ = [
     "BRIDGE_SCHEMA",

@@ -7,11 +7,10 @@ from dataclasses import dataclass
 from math import exp, fsum, log
 from typing import Final
 
-from fairmfu.metrics.audit.bridge import Factor
+from fairmfu.metrics.audit.audit_results import Factor
 from fairmfu.metrics.audit.formula_era import cause_text
 from fairmfu.metrics.audit.logged_figures import PER_GPU_FIGURES, SAMPLES_FIGURE
-from fairmfu.metrics.compare.comparability import STATED_BY_SOME
-from fairmfu.metrics.compare.comparison_row import ComparisonRow
+from fairmfu.metrics.compare.comparison_row import STATED_BY_SOME, ComparisonRow
 from fairmfu.metrics.core.run_table import value_of
 
 from .tabular import count, percent

@@ -6,9 +6,8 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
 from typing import Final
 
-from fairmfu.metrics.core.memory_growth import GROWTH
+from fairmfu.metrics.compare.missing_rate import explain_missing_rate
 from fairmfu.metrics.core.messages import by_gravity
-from fairmfu.metrics.core.quantities import SECONDS_PER_HOUR
 from fairmfu.metrics.core.run_table import (
     MemoryChange,
     MetricsRow,
@@ -16,13 +15,16 @@ from fairmfu.metrics.core.run_table import (
     SpeedLevel,
     not_null,
 )
+from fairmfu.metrics.core.run_words import (
+    DATA_LOADING,
+    GROWTH,
+    SECONDS_PER_HOUR,
+    UNEXPLAINED,
+    steps_of,
+)
 from fairmfu.metrics.diagnosis.level_change import costliest_change
 from fairmfu.metrics.diagnosis.next_steps import next_steps
 from fairmfu.metrics.diagnosis.phase_gap import REST, phase_share
-from fairmfu.metrics.throughput.speed_levels import steps_of
-from fairmfu.metrics.throughput.throughput import explain_missing_rate
-from fairmfu.metrics.throughput.time_breakdown import UNEXPLAINED
-from fairmfu.metrics.throughput.unlogged_work import DATA_LOADING
 
 from .claims_text import join_words
 from .run_narrative import (

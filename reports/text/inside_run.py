@@ -7,7 +7,7 @@ from typing import Final
 import polars as pl
 
 from fairmfu.metrics.core.run_table import MetricsRow, SlowStep, SpeedLevel
-from fairmfu.metrics.throughput.speed_levels import steps_of
+from fairmfu.metrics.core.run_words import steps_of
 
 from .diagnosis import deeds, level_rate
 from .run_narrative import seconds_text

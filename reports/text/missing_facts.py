@@ -7,10 +7,10 @@ from collections.abc import Iterable
 from typing import cast
 
 from fairmfu.ingest.core.schema import FACT_NAMES
-from fairmfu.metrics.compare.comparability import COMPARABILITY_COLUMNS
+from fairmfu.metrics.compare.comparison_row import COMPARABILITY_COLUMNS
+from fairmfu.metrics.compare.missing_rate import explain_missing_rate
 from fairmfu.metrics.core.run_table import METRICS, MetricsRow, value_of
 from fairmfu.metrics.throughput.messages import ASKED_FACTS
-from fairmfu.metrics.throughput.throughput import explain_missing_rate
 from fairmfu.metrics.utilization.messages import QUANTIZED_WEIGHTS
 
 from .fact_examples import fact_values

@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import polars as pl
 
 from fairmfu.ingest.core.schema import FACT_NAMES
-from fairmfu.metrics.audit.fact_suggestions import Proposal
-from fairmfu.metrics.pipeline.missing_facts import (
+from fairmfu.metrics.pipeline.run_needs import (
     ALTERNATIVES,
     CONDITIONS,
     RunNeeds,
@@ -20,10 +19,12 @@ from fairmfu.metrics.pipeline.missing_facts import (
 )
 
 from .fact_examples import fact_example, fact_kind, fact_values
-from .tabular import render_frame, wrapped
-from .verdict import count_noun
+from .tabular import count_noun, render_frame, wrapped
 
 __all__ = ["facts_template", "missing_rows", "show_facts", "show_missing"]
+
+if TYPE_CHECKING:
+    from fairmfu.metrics.audit.fact_suggestions import Proposal
 
 Columns = dict[str, tuple[str, Any]]
 

@@ -9,7 +9,7 @@ import math
 from collections.abc import Sequence
 from typing import Final
 
-from fairmfu.metrics.audit.bridge import Bridge
+from fairmfu.metrics.audit.audit_results import Bridge
 from fairmfu.metrics.core.messages import by_gravity
 from fairmfu.metrics.core.run_table import MetricsRow
 

@@ -19,8 +19,10 @@ import polars as pl
 
 Formatter = Callable[[Any], str]
 
-COLUMN_GAP: Final = 3
-"""Characters between two columns of a table."""
+GAP: Final = "   "
+"""Between two columns of a table."""
+RULE: Final = "─"
+"""Character of the line below the headings."""
 MIN_TEXT_WIDTH: Final = 16
 """Fewest characters of a text column, unless all its texts are shorter."""
 RUN_HEADING: Final = "run"
@@ -30,9 +32,6 @@ MAX_SENTENCE_WIDTH: Final = 100
 WORD_SEAM: Final = re.compile(r"(?<=\s)(?=\S)")
 CELL_SEAM: Final = re.compile(rf"{WORD_SEAM.pattern}|(?<=\w[-_/:])(?<!\d[eE]-)(?=\w)")
 """Break points: WORD_SEAM of a heading; CELL_SEAM of a cell, also after joints within names."""
-MAX_TABLE_WIDTH: Final = 1_000_000
-"""Most characters of a table line: the column widths are decided earlier."""
-
 
 MIN_ONE_DECIMAL_SHARE: Final = 0.01
 """Smallest share with one decimal; smaller ones keep two digits, as for a run far from its peak."""
@@ -68,6 +67,18 @@ def decimal(value: float) -> str:
 def ratio(value: float) -> str:
     """Return 1.4404 as 1.440x."""
     return f"{value:.3f}x"
+
+
+def count_noun(n: int, noun: str) -> str:
+    """Return 1 run, 2 runs."""
+    return f"{n:,} {plural(noun, n)}"
+
+
+def plural(noun: str, n: int) -> str:
+    """Return a noun for a count: more and series have no plural, address takes es."""
+    if n == 1 or noun in ("more", "series"):
+        return noun
+    return noun + ("es" if noun.endswith("s") else "s")
 
 
 def signed_percent(ratio: float | None) -> str:
@@ -127,11 +138,13 @@ def render_frame(
         return _csv(frame)
     every: dict[str, tuple[str, Formatter]] = {name: (name, str) for name in frame.columns}
     shown = columns or every
-    body = [[_cell(row[name], how) for name, (_, how) in shown.items()] for row in _rows(frame)]
     headings = [heading for heading, _ in shown.values()]
+    cells: list[Sequence[str]] = [
+        [heading, *(_cell(value, how) for value in frame[name].to_list())]
+        for name, (heading, how) in shown.items()
+    ]
     if output == "markdown":
-        return _markdown(headings, body)
-    cells: list[Sequence[str]] = [*zip(headings, *body, strict=True)]
+        return _markdown(cells)
     if not sys.stdout.isatty():
         return _table(cells)
     order = [list(shown).index(name) for name in droppable if name in shown]
@@ -168,17 +181,19 @@ def _cell(value: object, how: Formatter) -> str:
 
 def printable(text: str) -> str:
     """Return log text without control characters that a terminal would obey."""
+    if text.isprintable():
+        return text
     return "".join(
         char if char.isprintable() or char == "\n" else "\N{REPLACEMENT CHARACTER}" for char in text
     )
 
 
-NOT_XML: Final = re.compile(r"[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+NOT_XML: Final = r"[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]"
 
 
 def for_xml(text: str) -> str:
     """Return text without characters that XML 1.0 forbids, even escaped."""
-    return NOT_XML.sub("\N{REPLACEMENT CHARACTER}", text)
+    return re.sub(NOT_XML, "\N{REPLACEMENT CHARACTER}", text)
 
 
 def _csv(frame: pl.DataFrame) -> str:
@@ -201,12 +216,11 @@ def _csv_cell(value: object) -> object:
     return f"'{printable(text)}" if text[:1] in ("=", "+", "-", "@", "\t") else printable(text)
 
 
-def _markdown(headings: Sequence[str], body: Sequence[Sequence[str]]) -> str:
-    lines = [
-        "| " + " | ".join(map(markdown_text, headings)) + " |",
-        "| --- " * len(headings) + "|",
-    ]
-    lines += ["| " + " | ".join(map(markdown_text, row)) + " |" for row in body]
+def _markdown(columns: Sequence[Sequence[str]]) -> str:
+    """Return a table as Markdown; columns: lists of a heading and cells."""
+    rows = zip(*columns, strict=True)
+    lines = ["| " + " | ".join(map(markdown_text, row)) + " |" for row in rows]
+    lines.insert(1, "| --- " * len(columns) + "|")
     return "\n".join(lines)
 
 
@@ -251,23 +265,50 @@ def _table(columns: Sequence[Sequence[str]], names: Sequence[str] = ()) -> str:
 
     columns: lists of a heading and cells. names: of the rows, for a line above each
     """
-    from rich.box import SIMPLE_HEAD  # noqa: PLC0415 - rich is slow to import
-    from rich.console import Console  # noqa: PLC0415
-    from rich.table import Table  # noqa: PLC0415
-    from rich.text import Text  # noqa: PLC0415
-
+    if not columns:
+        return ""
     widths = _widths(columns)
     fitted = [_fitted(*column, width=n) for column, n in zip(columns, widths, strict=True)]
-    table = Table(box=SIMPLE_HEAD, pad_edge=False)
-    for (heading, *_), (_, *cells) in zip(fitted, columns, strict=True):
+    heights = [max(cell.count("\n") + 1 for cell in row) for row in zip(*fitted, strict=True)]
+    drawn = []
+    for column, (heading, *cells) in zip(fitted, columns, strict=True):
         right = heading != RUN_HEADING and all(map(_is_number, cells))
-        table.add_column(heading, justify="right" if right else "left", no_wrap=True)
-    for row in list(zip(*fitted, strict=True))[1:]:
-        table.add_row(*map(Text, row))
-    console = Console(file=io.StringIO(), force_terminal=False, width=MAX_TABLE_WIDTH)
-    console.print(table)
-    text = "\n".join(line.rstrip() for line in _text(console).splitlines()).strip("\n")
-    return _with_names(text, names, [*zip(*fitted, strict=True)]) if names else text
+        drawn.append(_aligned(_stacked(column, heights), right=right))
+    lines = [" " + GAP.join(parts) for parts in zip(*drawn, strict=True)]
+    rule = sum(_display_width(column[0]) for column in drawn) + len(GAP) * (len(columns) - 1)
+    lines.insert(heights[0], " " + RULE * rule)
+    text = "\n".join(line.rstrip() for line in lines).strip("\n")
+    return _with_names(text, names, heights) if names else text
+
+
+def _stacked(cells: Sequence[str], heights: Sequence[int]) -> list[str]:
+    """Return the lines of a column, with blank lines for shorter cells.
+
+    A heading is at the bottom of its row, a cell at the top.
+    """
+    (heading, *body), (first, *others) = (cell.split("\n") for cell in cells), heights
+    lines = [""] * (first - len(heading)) + heading
+    for cell, height in zip(body, others, strict=True):
+        lines += cell + [""] * (height - len(cell))
+    return lines
+
+
+def _aligned(lines: Sequence[str], *, right: bool) -> list[str]:
+    """Return lines of equal display width."""
+    texts = [line.rstrip() for line in lines] if right else lines
+    width = max(map(_display_width, lines))
+    blanks = [" " * (width - _display_width(text)) for text in texts]
+    pairs = zip(blanks, texts, strict=True) if right else zip(texts, blanks, strict=True)
+    return list(map("".join, pairs))
+
+
+def _display_width(text: str) -> int:
+    """Return the columns that a text takes on a terminal."""
+    if text.isascii():
+        return len(text)
+    from rich.cells import cell_len  # noqa: PLC0415 - few tables need it
+
+    return cell_len(text)
 
 
 def _fitted(heading: str, *cells: str, width: int) -> list[str]:
@@ -277,12 +318,14 @@ def _fitted(heading: str, *cells: str, width: int) -> list[str]:
     return [_broken(heading, width, WORD_SEAM), *(_broken(cell, width) for cell in cells)]
 
 
-def _with_names(text: str, names: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Return a table with a name above each row; rows: of cells, the headings first."""
-    first, *heights = (max(cell.count("\n") + 1 for cell in row) for row in rows)
+def _with_names(text: str, names: Sequence[str], heights: Sequence[int]) -> str:
+    """Return a table with a name above each row.
+
+    heights: number of lines of the headings, and of each row
+    """
     lines = iter(text.splitlines())
-    parts = [next(lines) for _ in range(first + 1)]  # headings and the rule below
-    for name, height in zip(names, heights, strict=True):
+    parts = [next(lines) for _ in range(heights[0] + 1)]  # headings and the rule below
+    for name, height in zip(names, heights[1:], strict=True):
         parts += [f" {name}", *(next(lines, "") for _ in range(height))]
     return "\n".join(parts)
 
@@ -294,13 +337,13 @@ def _too_much(columns: Sequence[Sequence[str]], order: Sequence[int]) -> list[in
     left: list[int] = []
     while over > 0 and len(left) < len(order):
         left.append(order[len(left)])
-        over -= needs[left[-1]] + COLUMN_GAP
+        over -= needs[left[-1]] + len(GAP)
     return sorted(left)
 
 
 def _room(columns: int) -> int:
     """Return the characters of the terminal for so many columns, after a margin."""
-    return shutil.get_terminal_size().columns - 1 - COLUMN_GAP * (columns - 1)
+    return shutil.get_terminal_size().columns - 1 - len(GAP) * (columns - 1)
 
 
 def _widths(columns: Sequence[Sequence[str]]) -> list[int]:
@@ -372,10 +415,6 @@ def _left_out(headings: Sequence[str], whole: str) -> str:
     return wrapped(
         f"Columns hidden, because the terminal is narrow: {named}. To see all: --format {whole}"
     )
-
-
-def _text(console: Any) -> str:  # noqa: ANN401 - rich is imported late
-    return str(console.file.getvalue())
 
 
 def _is_number(text: str) -> bool:

@@ -9,8 +9,8 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any, Final, cast
 
-from fairmfu.metrics.compare.comparability import STATED_BY_SOME, PairVerdict
-from fairmfu.metrics.compare.comparison_row import ComparisonRow
+from fairmfu.metrics.compare.comparability import PairVerdict
+from fairmfu.metrics.compare.comparison_row import STATED_BY_SOME, ComparisonRow
 from fairmfu.metrics.compare.repeated_runs import SpeedRatio, comparison_sides, speed_ratio
 from fairmfu.metrics.core.run_table import not_null
 

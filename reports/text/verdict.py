@@ -12,16 +12,16 @@ from typing import Any, Final, cast
 
 import polars as pl
 
-from fairmfu.metrics.audit.bridge import Bridge
+from fairmfu.metrics.audit.audit_results import Bridge
 from fairmfu.metrics.compare.comparability import (
     COLUMN_LABELS,
     REPEAT_KEY_COLUMNS,
-    STATED_BY_SOME,
     TOKEN_UNIT,
     PairVerdict,
     compare_pair,
 )
-from fairmfu.metrics.compare.comparison_row import ComparisonRow
+from fairmfu.metrics.compare.comparison_row import STATED_BY_SOME, ComparisonRow
+from fairmfu.metrics.compare.missing_rate import explain_missing_rate
 from fairmfu.metrics.compare.repeated_runs import (
     MIN_REPEATS,
     ComparisonSide,
@@ -29,10 +29,9 @@ from fairmfu.metrics.compare.repeated_runs import (
     comparison_sides,
     speed_ratio,
 )
-from fairmfu.metrics.core.quantities import SECONDS_PER_HOUR
 from fairmfu.metrics.core.run_table import not_null, value_of
+from fairmfu.metrics.core.run_words import SECONDS_PER_HOUR
 from fairmfu.metrics.diagnosis.phase_gap import REST, phase_gap, work_per_gpu
-from fairmfu.metrics.throughput.throughput import explain_missing_rate
 
 from .claims_text import (
     MIN_CAUSE_EFFECT,
@@ -46,7 +45,7 @@ from .claims_text import (
 )
 from .run_narrative import phase_label, step_seconds
 from .runs_table import NO_RUN_CHOSEN, NO_RUN_REMEDY, unique_names
-from .tabular import count, percent
+from .tabular import count, count_noun, percent
 from .unranked_rates import facts_of_pair, has_step_ratio, rate_unit, rate_words, step_ratio
 
 MAX_EQUAL_DIFFERENCE: Final = 0.005
@@ -712,18 +711,6 @@ def _few(figures: Sequence[str], unit: str = "") -> str:
     """Return figures in the order of the runs; once if all read the same."""
     same = len(set(figures)) == 1
     return f"{figures[0]}{unit} each" if same else f"{join_words(_some(figures))}{unit}"
-
-
-def count_noun(n: int, noun: str) -> str:
-    """Return 1 run, 2 runs."""
-    return f"{n:,} {plural(noun, n)}"
-
-
-def plural(noun: str, n: int) -> str:
-    """Return a noun for a count: more and series have no plural, address takes es."""
-    if n == 1 or noun in ("more", "series"):
-        return noun
-    return noun + ("es" if noun.endswith("s") else "s")
 
 
 def _small(share: float) -> str:

@@ -43,7 +43,19 @@ READING = {
     "fairmfu.ingest.detect.detection",
     "fairmfu.ingest.decode.line_reader",
 }
-COMPUTING = {"numpy", "scipy", "pyarrow", "fairmfu.metrics.pipeline.analysis"}
+COMPUTING = {
+    *("numpy", "scipy", "pyarrow", "fairmfu.metrics.pipeline.analysis"),
+    *("fairmfu.metrics.pipeline.measured_runs", "fairmfu.metrics.audit.audit"),
+}
+FORMULA = {"fairmfu.metrics.formula.flops", "fairmfu.metrics.formula.model_shapes"}
+UNREAD = {"rich.table", "fairmfu.ingest.formats.registry", "fairmfu.ingest.pipeline.ingest_run"}
+"""What no command over kept results needs: wide tables of rich, and the formats of logs."""
+READERS = {
+    "runs": FORMULA,
+    "missing": FORMULA,
+    "explain llama3-8b-8xh100-torchtitan": {"fairmfu.reports.text.verdict"},
+}
+"""Commands over kept results, and what each does without besides."""
 CODE = """
 import shlex, sys
 from fairmfu.cli import main
@@ -90,10 +102,13 @@ def test_completion_imports_no_library_but_click() -> None:
     assert found & LIBRARIES == set()
 
 
-def test_runs_whose_metrics_are_kept_are_shown_without_computing(store: Path) -> None:
-    assert CliRunner().invoke(main, ["rescore", "--store", str(store)]).exit_code == 0
-    found = imported(f"runs --store '{store}'")
-    assert found & (DRAWING | READING | COMPUTING) == set()
+@pytest.mark.parametrize("command", READERS)
+def test_what_is_kept_is_shown_without_computing(command: str, store: Path) -> None:
+    """In an own process each: one command would hide what another imports."""
+    for kept in ("rescore", "missing"):
+        assert CliRunner().invoke(main, [kept, "--store", str(store)]).exit_code == 0
+    found = imported(f"{command} --store '{store}'")
+    assert found & (DRAWING | READING | COMPUTING | UNREAD | READERS[command]) == set()
 
 
 def test_runs_that_were_just_read_are_computed_without_drawing(store: Path) -> None:

@@ -8,7 +8,7 @@ import inspect
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any
 
 import pytest
 
@@ -108,7 +108,7 @@ def test_the_commands_use_the_surface_and_not_what_it_stands_for() -> None:
 
 UNITS = {unit for unit, _ in (METRIC_MEANINGS | COMPARISON_MEANINGS).values() if unit}
 UNITS |= {"days", "bytes", "pixels", "fraction", "ratio", "%", "FLOPs"}
-TEXTS = {str, list[Path]}
+TEXTS = {"str", "list[Path]"}
 
 
 def bracketed(said: str) -> list[tuple[list[str], str]]:
@@ -130,7 +130,7 @@ def unit_of(text: str) -> str | None:
 
 @each([name for name, one in SURFACE.items() if inspect.isfunction(one)])
 def test_what_gives_numbers_says_their_units(name: str) -> None:
-    if get_type_hints(SURFACE[name])["return"] not in TEXTS:
+    if inspect.get_annotations(SURFACE[name])["return"] not in TEXTS:
         given_on = "units stay" in SAID[name] or "per hour" in SAID[name]
         assert bracketed(SAID[name]) or given_on, f"{name} says no unit"
 

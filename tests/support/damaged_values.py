@@ -29,7 +29,7 @@ from fairmfu.ingest.extract.log_tables import facts_from_files, read_log_files, 
 from fairmfu.ingest.formats.launch_view import Fact
 from fairmfu.metrics.pipeline.analysis import Analysis, analyse
 from fairmfu.reports.page.report_data import build_content, report_json
-from fairmfu.reports.text.summary import explain
+from fairmfu.reports.text.run_explained import explain
 from tests.support.folders import ROOT
 from tests.support.nights import Plan, write_night
 

@@ -26,8 +26,7 @@ import polars as pl
 from fairmfu.ingest.facts.facts import facts_from_flags
 from fairmfu.ingest.pipeline.ingest_run import ingest_paths
 from fairmfu.ingest.store.store import Store
-from fairmfu.metrics.audit.audit import Audit
-from fairmfu.metrics.audit.bridge import Bridge
+from fairmfu.metrics.audit.audit_results import Audit, Bridge
 from fairmfu.metrics.audit.explanations import matching_models
 from fairmfu.metrics.audit.formula_checks import FormulaFacts, formula_facts_of
 from fairmfu.metrics.formula.model_shapes import ModelShape

@@ -28,7 +28,7 @@ from fairmfu.ingest.formats.registry import BUILT_IN_FORMATS
 from fairmfu.ingest.formats.spec import StepLine
 from fairmfu.ingest.pipeline import ingest_run
 from fairmfu.ingest.store.store import Store
-from fairmfu.metrics.audit.formula_checks import all_eras
+from fairmfu.metrics.audit.era_lookup import all_eras
 from fairmfu.metrics.compare.comparability import COMPARISON
 from fairmfu.metrics.core.messages import MessageKind
 from fairmfu.metrics.core.run_table import METRICS

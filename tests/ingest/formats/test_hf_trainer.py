@@ -21,12 +21,10 @@ from fairmfu.ingest.formats.hugging_face.trainer import (
 from fairmfu.ingest.formats.registry import BUILT_IN_FORMATS
 from fairmfu.ingest.parse.record_sink import ParsedSource
 from fairmfu.ingest.pipeline.api import read_logs
+from fairmfu.metrics.compare.missing_rate import explain_missing_rate
 from fairmfu.metrics.core.messages import NOT_RANKED, as_clause
 from fairmfu.metrics.pipeline.analysis import analyse
 from fairmfu.metrics.throughput import messages
-from fairmfu.metrics.throughput.throughput import (
-    explain_missing_rate,
-)
 from tests.support.effort import sampled
 from tests.support.kinds import of_kind
 from tests.support.one_log import tables_of

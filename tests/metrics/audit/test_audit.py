@@ -20,8 +20,9 @@ from click.testing import CliRunner
 from fairmfu.cli import main
 from fairmfu.ingest.extract.log_tables import read_log_tables
 from fairmfu.ingest.facts.facts import facts_from_flags
-from fairmfu.metrics.audit.audit import Audit, audit
-from fairmfu.metrics.audit.formula_checks import ERAS_BY_NAME
+from fairmfu.metrics.audit.audit import audit
+from fairmfu.metrics.audit.audit_results import Audit
+from fairmfu.metrics.audit.era_lookup import ERAS_BY_NAME
 from fairmfu.metrics.core.run_table import not_null
 from fairmfu.metrics.pipeline.analysis import analyse
 from tests.support.effort import THOROUGH, every_log

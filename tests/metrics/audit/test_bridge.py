@@ -16,11 +16,12 @@ from hypothesis import strategies as st
 from fairmfu.cli import main
 from fairmfu.ingest.core.schema import TABLES
 from fairmfu.ingest.store.store import Store
-from fairmfu.metrics.audit.audit import Audit
+from fairmfu.metrics.audit.audit_results import Audit
 from fairmfu.metrics.audit.bridge import _counts, build_bridges
+from fairmfu.metrics.audit.era_lookup import ERAS_BY_NAME, all_eras
 from fairmfu.metrics.audit.eras import deepspeed, torchtitan, xtuner
 from fairmfu.metrics.audit.fact_suggestions import propose_facts
-from fairmfu.metrics.audit.formula_checks import ERAS_BY_NAME, FormulaFacts, all_eras, era_flops
+from fairmfu.metrics.audit.formula_checks import FormulaFacts, era_flops
 from fairmfu.metrics.audit.formula_era import GAP_CAUSES, Era
 from fairmfu.metrics.audit.messages import FIGURES_DO_NOT_FOLLOW
 from fairmfu.metrics.core.messages import NOT_RANKED

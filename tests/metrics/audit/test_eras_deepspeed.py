@@ -17,10 +17,11 @@ import pytest
 
 from fairmfu.ingest.extract.log_tables import read_log_tables
 from fairmfu.ingest.facts.facts import facts_from_flags
-from fairmfu.metrics.audit.audit import Audit
+from fairmfu.metrics.audit.audit_results import Audit
+from fairmfu.metrics.audit.era_lookup import ERAS_BY_NAME
 from fairmfu.metrics.audit.eras.deepspeed import ERA_ROWS
 from fairmfu.metrics.audit.flops_profiler import FLOPS_FIGURE, SAMPLES_FIGURE
-from fairmfu.metrics.audit.formula_checks import ERAS_BY_NAME, formula_facts_of
+from fairmfu.metrics.audit.formula_checks import formula_facts_of
 from fairmfu.metrics.audit.formula_era import GAP_CAUSES
 from fairmfu.metrics.audit.messages import FORMULA_OF_ANOTHER_DATE
 from fairmfu.metrics.formula.flops import flops_per_token, operators

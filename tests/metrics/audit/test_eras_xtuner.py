@@ -17,9 +17,9 @@ import pytest
 from fairmfu.ingest.extract.log_tables import read_log_tables
 from fairmfu.ingest.facts.facts import facts_from_flags
 from fairmfu.ingest.formats.xtuner.mmengine import config_facts
-from fairmfu.metrics.audit.audit import Audit
+from fairmfu.metrics.audit.audit_results import Audit
+from fairmfu.metrics.audit.era_lookup import ERAS_BY_NAME
 from fairmfu.metrics.audit.eras import xtuner
-from fairmfu.metrics.audit.formula_checks import ERAS_BY_NAME
 from fairmfu.metrics.audit.formula_era import GAP_CAUSES
 from fairmfu.metrics.formula.flops import flops_per_token, operators
 from fairmfu.metrics.formula.model_shapes import (

@@ -7,6 +7,7 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
+from fairmfu.metrics.audit.era_lookup import ERAS_BY_NAME
 from fairmfu.metrics.audit.explanations import (
     COMMON_LENGTHS,
     ChangedFact,
@@ -23,7 +24,6 @@ from fairmfu.metrics.audit.explanations import (
     scales_differently,
 )
 from fairmfu.metrics.audit.formula_checks import (
-    ERAS_BY_NAME,
     FormulaCheck,
     FormulaFacts,
     LineBounds,

@@ -12,8 +12,9 @@ import pytest
 from fairmfu.ingest.core.schema import FACT_NAMES
 from fairmfu.ingest.parse.record_sink import ParsedSource
 from fairmfu.metrics import analyse
+from fairmfu.metrics.audit.era_lookup import eras_of_format
 from fairmfu.metrics.audit.eras.torchtitan import PEAK_ROWS, device_peak
-from fairmfu.metrics.audit.formula_checks import era_peak, eras_of_format, formula_facts_of
+from fairmfu.metrics.audit.formula_checks import era_peak, formula_facts_of
 from fairmfu.metrics.audit.messages import FIGURES_DO_NOT_FOLLOW
 from fairmfu.metrics.core.messages import NOT_RANKED
 from fairmfu.metrics.formula.precision import BELOW_16_BITS, QUANTIZATION_EVIDENCE

@@ -15,15 +15,14 @@ from hypothesis import strategies as st
 
 from fairmfu.cli import main
 from fairmfu.ingest.core.schema import RunRow
+from fairmfu.metrics.audit.era_lookup import ERAS_BY_NAME, eras_of_format
 from fairmfu.metrics.audit.eras import deepspeed, torchtitan, xtuner
 from fairmfu.metrics.audit.formula_checks import (
-    ERAS_BY_NAME,
     FormulaCheck,
     FormulaFacts,
     LineBounds,
     check_formulas,
     era_peak,
-    eras_of_format,
     formula_facts_of,
     implied_flops,
     needs_gpu_count,

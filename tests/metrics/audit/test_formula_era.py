@@ -15,7 +15,7 @@ import pytest
 from click.testing import CliRunner
 
 from fairmfu.cli import main
-from fairmfu.metrics.audit.formula_checks import ERAS_BY_NAME
+from fairmfu.metrics.audit.era_lookup import ERAS_BY_NAME
 from fairmfu.metrics.core.messages import NOT_RANKED
 from fairmfu.metrics.core.run_messages import FORMULA_CHANGED
 from fairmfu.metrics.formula.model_shapes import find_model

@@ -14,7 +14,7 @@ from typing import Literal
 import pytest
 
 from fairmfu.metrics.audit import other_tools
-from fairmfu.metrics.formula.flops import AttentionConvention, Operator, flops_per_token, operators
+from fairmfu.metrics.formula.flops import Operator, flops_per_token, operators
 from fairmfu.metrics.formula.model_shapes import (
     Attention,
     FeedForward,
@@ -22,6 +22,7 @@ from fairmfu.metrics.formula.model_shapes import (
     ModelShape,
     find_model,
 )
+from fairmfu.metrics.formula.terms import AttentionConvention
 from tests.support.each_case import each_case
 from tests.support.folders import TESTS
 

@@ -9,7 +9,8 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fairmfu.metrics.audit.formula_checks import ERAS_BY_NAME, FormulaFacts
+from fairmfu.metrics.audit.era_lookup import ERAS_BY_NAME
+from fairmfu.metrics.audit.formula_checks import FormulaFacts
 from fairmfu.metrics.audit.solved_lengths import solve_lengths
 from fairmfu.metrics.formula.model_shapes import find_model
 from fairmfu.metrics.formula.simplified_model import SimplifiedModel

@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fairmfu.metrics.core.memory_growth import GROWTH, JUMP, memory_changes
+from fairmfu.metrics.core.memory_growth import memory_changes
 from fairmfu.metrics.core.run_arrays import RunArrays
+from fairmfu.metrics.core.run_words import GROWTH, JUMP
 from tests.metrics.throughput.test_throughput import facts, rates, run, steps
 from tests.support.simulated_series import autoregressive
 

@@ -11,10 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fairmfu.metrics.formula.flops import (
-    Dtype,
-    InferencePhase,
     Operator,
-    Pass,
     Trainable,
     adapter_params,
     attended_pairs,
@@ -41,6 +38,7 @@ from fairmfu.metrics.formula.model_shapes import (
     from_hugging_face,
 )
 from fairmfu.metrics.formula.model_shapes.shape import grouped_query
+from fairmfu.metrics.formula.terms import Dtype, InferencePhase, Pass
 from tests.support.each_case import each_case
 from tests.support.error_kinds import of_kind
 from tests.support.folders import TESTS

@@ -20,7 +20,7 @@ from fairmfu.cli import main
 from fairmfu.ingest.core.errors import StoreError, describe_fault
 from fairmfu.ingest.extract.log_tables import read_log_tables
 from fairmfu.metrics.core.run_messages import ANALYSIS_FAILED
-from fairmfu.metrics.pipeline import incremental, measured_runs
+from fairmfu.metrics.pipeline import incremental, launch_tables
 from fairmfu.metrics.pipeline import run_scoring as module
 from fairmfu.metrics.pipeline.analysis import Analysis, analyse, tables_of_runs
 from fairmfu.metrics.pipeline.bulkhead import compute_apart
@@ -29,7 +29,7 @@ from fairmfu.metrics.pipeline.metrics_cache import KEPT_SCHEMA, finish_metrics
 from fairmfu.reports.comparison.comparison import compare
 from fairmfu.reports.page import html_report
 from fairmfu.reports.page.report_data import report
-from fairmfu.reports.text.summary import explain
+from fairmfu.reports.text.run_explained import explain
 from tests.support.effort import THOROUGH
 from tests.support.folders import ROOT
 
@@ -183,8 +183,8 @@ def broken(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tabl
         bad = for_the_bad(module.throughput.summarise, holds_it)
         monkeypatch.setattr(module.throughput, "summarise", bad)
     elif request.param == "merge":
-        bad = for_the_bad(measured_runs.same_run.merge_launches, lambda t: holds_it(t["runs"]))
-        monkeypatch.setattr(measured_runs.same_run, "merge_launches", bad)
+        bad = for_the_bad(launch_tables.same_run.merge_launches, lambda t: holds_it(t["runs"]))
+        monkeypatch.setattr(launch_tables.same_run, "merge_launches", bad)
     else:
         found = module.rank_skew.bottleneck
         huge = np.array([1e308])

@@ -9,14 +9,9 @@ import polars as pl
 from polars.testing import assert_frame_equal
 
 from fairmfu.metrics.pipeline.analysis import analyse, tables_of_runs
-from fairmfu.metrics.pipeline.incremental import (
-    LINK_SCHEMA,
-    kept_links,
-    requested_runs,
-    rescore,
-    same_file_links,
-)
+from fairmfu.metrics.pipeline.incremental import requested_runs, rescore, same_file_links
 from fairmfu.metrics.pipeline.metrics_cache import KEPT_SCHEMA, finish_metrics
+from fairmfu.metrics.pipeline.run_links import LINK_SCHEMA, kept_links
 from tests.metrics.runs.test_same_run import START, Rows, course, measured, source, tables, without
 
 NAMES = pl.List(pl.String)

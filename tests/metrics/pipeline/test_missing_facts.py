@@ -20,7 +20,8 @@ from fairmfu.ingest.core.schema import FACT_NAMES
 from fairmfu.ingest.core.toml_reader import parse_toml
 from fairmfu.metrics.core.run_table import metrics_rows
 from fairmfu.metrics.pipeline.analysis import analyse
-from fairmfu.metrics.pipeline.missing_facts import RunNeeds, facts_by_folder, find_needs, unlocks
+from fairmfu.metrics.pipeline.missing_facts import find_needs
+from fairmfu.metrics.pipeline.run_needs import RunNeeds, facts_by_folder, unlocks
 from fairmfu.reports.text.fact_examples import fact_example, fact_kind
 from fairmfu.reports.text.missing_facts import missing_facts
 from fairmfu.reports.text.missing_text import facts_template

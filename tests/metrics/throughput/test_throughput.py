@@ -8,6 +8,7 @@ import pytest
 
 from fairmfu.ingest.core.schema import frame_schema
 from fairmfu.ingest.store.run_quirks import with_quirks
+from fairmfu.metrics.compare.missing_rate import explain_missing_rate
 from fairmfu.metrics.core.messages import NOT_RANKED, Message, MessageKind, as_clause
 from fairmfu.metrics.throughput import messages
 from fairmfu.metrics.throughput.end_to_end import launch_clocks
@@ -16,10 +17,7 @@ from fairmfu.metrics.throughput.resolved_facts import (
     resolve_facts,
     typed_facts,
 )
-from fairmfu.metrics.throughput.throughput import (
-    explain_missing_rate,
-    summarise,
-)
+from fairmfu.metrics.throughput.throughput import summarise
 from fairmfu.metrics.throughput.warmup import mark_warm_up_and_stalls
 from fairmfu.metrics.throughput.windows import build_windows, fold_ranks, steady_window_rows
 from tests.support.kinds import of_kind

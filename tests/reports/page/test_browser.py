@@ -29,8 +29,7 @@ from fairmfu.reports.page import html_report
 from fairmfu.reports.page.html_document import Sheet
 from fairmfu.reports.page.html_run import accelerator_of
 from fairmfu.reports.page.report_data import ReportContent, build_content
-from fairmfu.reports.text.tabular import GIB
-from fairmfu.reports.text.verdict import count_noun
+from fairmfu.reports.text.tabular import GIB, count_noun
 from tests.reports.page.test_html_report import FACTS as RUN_FACTS
 from tests.reports.page.test_html_report import a_run, a_store, changed_speed
 from tests.support.nights import plan_of, write_night

@@ -14,8 +14,9 @@ import polars as pl
 import pytest
 
 from fairmfu.ingest.core.schema import READING_CHANGES, frame_schema
-from fairmfu.metrics.audit.bridge import Bridge, Factor
-from fairmfu.metrics.audit.formula_checks import ERAS_BY_NAME, era_flops
+from fairmfu.metrics.audit.audit_results import Bridge, Factor
+from fairmfu.metrics.audit.era_lookup import ERAS_BY_NAME
+from fairmfu.metrics.audit.formula_checks import era_flops
 from fairmfu.metrics.audit.formula_era import GAP_CAUSES
 from fairmfu.metrics.audit.logged_figures import LOGGED_FIGURES
 from fairmfu.metrics.pipeline.analysis import Analysis, analyse
@@ -23,7 +24,7 @@ from fairmfu.reports.page import html_document, html_report
 from fairmfu.reports.page.overview import NO_FRAMEWORKS_RANKED
 from fairmfu.reports.page.report_data import build_content
 from fairmfu.reports.text.bridge_text import COLUMN_LABELS, bridge_frame
-from fairmfu.reports.text.verdict import count_noun
+from fairmfu.reports.text.tabular import count_noun
 
 EVIL = "</script><script>alert(1)</script>"
 LOGGED_TFLOPS = {"torchtitan": 331.0, "xtuner": 412.0, "deepspeed": 298.0}

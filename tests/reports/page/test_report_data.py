@@ -17,12 +17,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fairmfu.metrics.compare.comparability import COMPARISON
+from fairmfu.metrics.compare.missing_rate import explain_missing_rate
 from fairmfu.metrics.core.messages import as_clause
 from fairmfu.metrics.core.run_table import METRICS
 from fairmfu.metrics.pipeline.analysis import analyse
-from fairmfu.metrics.pipeline.missing_facts import find_needs, unlocks
+from fairmfu.metrics.pipeline.missing_facts import find_needs
+from fairmfu.metrics.pipeline.run_needs import unlocks
 from fairmfu.metrics.throughput import messages
-from fairmfu.metrics.throughput.throughput import explain_missing_rate
 from fairmfu.reports.page import html_report, overview
 from fairmfu.reports.page import report_data as told_content
 from fairmfu.reports.page.report_data import (
@@ -34,8 +35,8 @@ from fairmfu.reports.page.report_data import (
 )
 from fairmfu.reports.text.commands import with_store
 from fairmfu.reports.text.missing_facts import missing_facts, run_argument
+from fairmfu.reports.text.run_explained import explain
 from fairmfu.reports.text.run_narrative import BAD_OUTCOMES
-from fairmfu.reports.text.summary import explain
 from tests.reports.page.test_html_report import EVIL, FACTS, a_run, a_store, claiming
 from tests.support.folders import ROOT
 from tests.support.packs import rows, unpacked

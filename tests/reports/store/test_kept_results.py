@@ -17,11 +17,11 @@ from polars.testing import assert_frame_equal
 
 from fairmfu.ingest.pipeline import ingest_run
 from fairmfu.ingest.store.store import Store
-from fairmfu.metrics.audit.bridge import Bridge
+from fairmfu.metrics.audit.audit_results import Bridge
 from fairmfu.metrics.core.run_selection import choose
 from fairmfu.metrics.core.run_table import MetricsRow
 from fairmfu.metrics.formula.accelerators import Accelerator
-from fairmfu.metrics.formula.flops import FORMULA_VERSION
+from fairmfu.metrics.formula.terms import FORMULA_VERSION
 from fairmfu.metrics.pipeline import (
     analysis,
     measured_runs,
@@ -39,7 +39,7 @@ from fairmfu.reports.comparison.comparison import Comparison, compare
 from fairmfu.reports.page.report_data import report, report_json
 from fairmfu.reports.store import metrics_store
 from fairmfu.reports.store.kept_needs import current_needs
-from fairmfu.reports.text.summary import explain
+from fairmfu.reports.text.run_explained import explain
 from fairmfu.reports.trackers.tracker_record import TrackerRecord, tracker_records
 from tests.support.effort import THOROUGH
 from tests.support.folders import ROOT

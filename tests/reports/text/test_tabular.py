@@ -14,6 +14,10 @@ import polars as pl
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
 
 from fairmfu.cli import main
 from fairmfu.metrics.core.run_table import METRICS
@@ -129,6 +133,35 @@ def test_names_are_whole_in_a_file_however_long() -> None:
     lines = render_frame(frame, "table").splitlines()
     assert lines[2].split()[0] == name
     assert max(map(len, lines)) < len(name) + 120
+
+
+CELLS = st.text("ab1-. /\n\u4e2d\u00e9\u0301\u00d7", max_size=30) | st.from_regex(
+    r"-?\d{1,6} ?", fullmatch=True
+)
+HEADINGS = st.text("ab1-. /\u4e2d", min_size=1, max_size=12).filter(str.strip)
+
+
+@given(
+    st.lists(HEADINGS, min_size=1, max_size=4, unique=True).flatmap(
+        lambda names: st.lists(st.tuples(*(CELLS for _ in names)), max_size=4).map(
+            lambda rows: pl.DataFrame(rows, dict.fromkeys(names, pl.String), orient="row")
+        )
+    )
+)
+def test_a_table_is_laid_out_as_by_rich(frame: pl.DataFrame) -> None:
+    """Also wide and combining characters, cells of several lines, and no row at all."""
+    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    cells = [[tabular._cell(text, str) for text in frame[name]] for name in frame.columns]
+    for name, column in zip(frame.columns, cells, strict=True):
+        right = name != "run" and all(map(tabular._is_number, column))
+        table.add_column(Text(name), justify="right" if right else "left", no_wrap=True)
+    for row in zip(*cells, strict=True):
+        table.add_row(*map(Text, row))
+    console = Console(file=io.StringIO(), width=10_000)
+    with console.capture() as drawn:
+        console.print(table)
+    lines = [line.rstrip() for line in drawn.get().splitlines()]
+    assert render_frame(frame, "table") == "\n".join(lines).strip("\n")
 
 
 def test_a_name_is_broken_where_its_parts_meet_and_a_number_nowhere() -> None:

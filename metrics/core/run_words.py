@@ -1,0 +1,47 @@
+"""Words and texts in the columns of a run's metrics.
+
+Shared by what computes them and what shows them, so that kept metrics are shown without numpy.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from .run_table import PauseLevel, SlowStep, SpeedLevel
+
+SECONDS_PER_HOUR: Final = 3600.0
+
+EVIDENCE_LABELS: Final[dict[str, str]] = {
+    "elapsed": "the logged step time",
+    "rate": "the logged rate",
+    "clock": "the clock since the start",
+    "stamp": "time stamps",
+    "engine": "the engine's time stamps",
+    "timer": "the engine's timer",
+    "runtime": "the run time printed at the end",
+}
+"""Kinds of time evidence, in words."""
+
+UNEXPLAINED: Final = "unexplained"
+"""Cause of time lost without a cause in the log."""
+
+DATA_LOADING: Final = "data loading"
+"""Cause of a stall with a long wait for data on its line; such stalls stay in the steady rate,
+too."""
+
+GROWTH, JUMP = "growth", "jump"
+"""Kinds of changes of the peak memory."""
+
+COMPUTE_PHASES: Final = ("forward", "backward", "forward_backward")
+"""Phases that take time in every step: 0 means that a timer was not running."""
+
+
+def steps_in(level: SpeedLevel) -> int:
+    """Return the number of steps of a level."""
+    return level["to_step"] - level["from_step"] + 1
+
+
+def steps_of(stretch: SpeedLevel | PauseLevel | SlowStep) -> str:
+    """Return the steps of a stretch as text: `8`, or `8 to 11`."""
+    first, last = stretch["from_step"], stretch["to_step"]
+    return f"{last:,}" if first == last else f"{first:,} to {last:,}"
