@@ -317,7 +317,7 @@ def _one_of(literals: Iterable[str]) -> str:
     return "|".join(map(re.escape, literals)) or NEVER_MATCHING
 
 
-def _contain_any(texts: pl.Series, literals: Sequence[str]) -> pl.Series:
+def _contain_any(texts: pl.Series, literals: list[str]) -> pl.Series:
     """Return whether the texts contain any of the literals, without a regex."""
     if len(literals) == 1:
         return texts.str.contains(literals[0], literal=True)

@@ -209,13 +209,14 @@ def _count_joined(lines: Sequence[bytes], made: MakeUnwrap) -> int:
     """Count the values of joined lines; 0 if one loses values, or too few gain any."""
     known, more, count, values = known_lines(), 0, 0, 0
     steps = 0  # steps that gain values, less those that do not: the next line is another record
-    for whole, pieces in islice(_several(lines, made()), 2 * MAX_TRIED_BREAKS):
+    most = 2 * MAX_TRIED_BREAKS
+    for whole, pieces in islice(_several(lines, made()), most):
         count += 1
         before, now = sum(map(known.count, pieces)), known.count(whole)
         more, values = more + (now > before), values + now
         if known.begins_step(pieces[0]):
             steps += 1 if now > before else -1
-        if now < before:
+        if now < before or steps < count - most:  # or the rest cannot outweigh these steps
             return 0
     few = more >= MIN_FEW_GAINING and more * 3 >= count
     return values if steps >= 0 and (more >= MIN_GAINING or few) else 0

@@ -245,8 +245,8 @@ class _ValueReader:
 
 
 @cache
-def _mixers() -> NDArray[np.uint64]:
-    """Return random odd factors, made when needed: numpy's generators take 10 ms to import."""
+def _mixers() -> NDArray[Any]:
+    """Return random odd factors (uint64); numpy's generators take 10 ms to import."""
     return np.random.default_rng(7).integers(1, 2**63, MAX_RUN_VALUES).astype(np.uint64) | 1
 
 
