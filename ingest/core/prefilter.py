@@ -14,7 +14,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Sequence
-from functools import cache
+from functools import cache, lru_cache
 from itertools import chain
 from typing import Any, Final, Generic, TypeVar
 
@@ -44,7 +44,9 @@ MIN_SECOND_LITERAL_CHARS: Final = 4
 """Characters of the shortest literal in a clause that is worth a second search."""
 
 PIECE_CHARS: Final = 4
-"""Characters of a literal by which it is looked up."""
+"""Characters of a literal's word by which it is looked up."""
+MAX_REMEMBERED_WORDS: Final = 8_192
+"""Words whose literals are remembered."""
 
 SURROGATE: Final = re.compile("[\ud800-\udfff]")
 """A surrogate half. A pattern may contain one, but text decoded from UTF-8 never does."""
@@ -55,6 +57,11 @@ NEVER_MATCHING: Final = r"x\A"
 MAX_PYTHON_SEARCH_LINES: Final = 100
 """Lines searched for literals by Python, in a tenth of the time of a new regex: Polars compiles a
 regex in 2 to 5 ms, once for every thread.
+"""
+
+MAX_UNCOMPILED_SEARCH_LINES: Final = 2_000
+"""Lines searched for the literals of a second clause without a regex. Polars remembers 32 regexes:
+with those of all second clauses, it would compile most of them again for each group of small logs.
 """
 
 IDENTITY_BYTES: Final = bytes(range(256))
@@ -268,8 +275,7 @@ class LiteralPrefilter:
         self._rounds = [_translated(literals, byte_map) for literals in (first, second) if literals]
         self._regexes = [_one_of(literals) for literals in self._rounds]
         self._forks = [
-            [_one_of(_translated(clause, byte_map)) for clause in reversed(found)]
-            for found in by_themselves
+            [_translated(clause, byte_map) for clause in reversed(found)] for found in by_themselves
         ]
 
     def may_match(self, texts: pl.Series) -> NDArray[np.bool_]:
@@ -285,9 +291,14 @@ class LiteralPrefilter:
         if self._open:
             return np.full(len(texts), fill_value=True)
         may, left = np.arange(len(texts) if self._rounds else 0), texts
-        for literals, regex in zip(self._rounds, self._regexes, strict=True):
-            short = len(left) <= few
-            may = may[_hold(left, literals) if short else left.str.contains(regex).to_numpy()]
+        for number, (literals, regex) in enumerate(zip(self._rounds, self._regexes, strict=True)):
+            if len(left) <= few:
+                held = _hold(left, literals)
+            elif number and len(left) <= MAX_UNCOMPILED_SEARCH_LINES:
+                held = _contain_any(left, literals).to_numpy()
+            else:
+                held = left.str.contains(regex).to_numpy()
+            may = may[held]
             if not len(may):
                 break
             left = texts[may]
@@ -296,7 +307,7 @@ class LiteralPrefilter:
         for clauses_of_one in self._forks:
             may = np.flatnonzero(~out)
             for clause in clauses_of_one:
-                may = may[texts[may].str.contains(clause).to_numpy()]
+                may = may[_contain_any(texts[may], clause).to_numpy()] if len(may) else may
             out[may] = True
         return out
 
@@ -304,6 +315,13 @@ class LiteralPrefilter:
 def _one_of(literals: Iterable[str]) -> str:
     """Return a regex for Polars that matches any of the literals."""
     return "|".join(map(re.escape, literals)) or NEVER_MATCHING
+
+
+def _contain_any(texts: pl.Series, literals: Sequence[str]) -> pl.Series:
+    """Return whether the texts contain any of the literals, without a regex."""
+    if len(literals) == 1:
+        return texts.str.contains(literals[0], literal=True)
+    return texts.str.contains_any(literals)
 
 
 def _hold(texts: pl.Series, literals: Iterable[str]) -> NDArray[np.bool_]:
@@ -359,7 +377,8 @@ def _any_of(literals: Clause, patterns: tuple[str, ...]) -> Callable[[str], obje
 class LiteralIndex(Generic[Item]):
     """Find the items, among some hundred, whose literals a text contains.
 
-    Each literal is looked up by one piece of it that few others share, so most are never searched.
+    A literal is looked up by its longest word, and that by a piece of it that few others share, so
+    most are never searched. The words of logs recur, so the literals of a word are remembered.
     """
 
     def __init__(self, items: Iterable[tuple[Iterable[str], Item]]) -> None:
@@ -368,23 +387,28 @@ class LiteralIndex(Generic[Item]):
         for literals, item in items:
             for literal in tuple(literals) or ("",):
                 self._items.setdefault(literal, []).append(item)
-        pieces = {literal: _pieces(literal) for literal in sorted(self._items)}
-        shared = Counter(chain.from_iterable(pieces.values()))
-        self._short = [literal for literal, its in pieces.items() if not its]
-        self._by_piece: dict[str, list[str]] = {}
-        for literal, its in pieces.items():
-            if its:
-                rarest = min(its, key=lambda piece: (shared[piece], piece))
-                self._by_piece.setdefault(rarest, []).append(literal)
-        self._known_pieces = frozenset(self._by_piece)
+        words = {
+            literal: max(literal.split(), key=len, default="") for literal in sorted(self._items)
+        }
+        shared = Counter(chain.from_iterable(map(_pieces, words.values())))
+        self._by_piece: dict[str, list[tuple[str, str]]] = {"": []}
+        for literal, word in words.items():
+            rarest = min(_pieces(word), key=lambda piece: (shared[piece], piece), default="")
+            self._by_piece.setdefault(rarest, []).append((word, literal))
+        self._of_word = lru_cache(MAX_REMEMBERED_WORDS)(self._literals_of_word)
 
     def possible(self, text: str) -> set[Item]:
         """Return the items with a literal in the text."""
-        pieces = self._known_pieces & _pieces(text)
-        literals = chain(*(self._by_piece[piece] for piece in pieces), self._short)
+        literals = {*chain(*map(self._of_word, {"", *text.split()}))}
         return {item for one in literals if one in text for item in self._items[one]}
 
+    def _literals_of_word(self, word: str) -> Sequence[str]:
+        """Return the literals whose longest word is in this word."""
+        pieces = self._by_piece.keys() & {"", *_pieces(word)}
+        known = chain(*(self._by_piece[piece] for piece in pieces))
+        return [literal for part, literal in known if part in word]
 
-def _pieces(text: str) -> set[str]:
-    """Return all pieces of PIECE_CHARS characters of a text; none if it is shorter."""
-    return {text[start : start + PIECE_CHARS] for start in range(len(text) - PIECE_CHARS + 1)}
+
+def _pieces(word: str) -> set[str]:
+    """Return all pieces of PIECE_CHARS characters of a word; none if it is shorter."""
+    return {word[start : start + PIECE_CHARS] for start in range(len(word) - PIECE_CHARS + 1)}

@@ -17,6 +17,7 @@ from typing import Final, NamedTuple, Protocol
 from . import ansi_residue, copied_text
 from .known_lines import known_lines
 from .learned_prefix import detect_learned_prefix
+from .line_text import holds
 from .log_collectors import (
     LOSS_DICT_START,
     MakeUnwrap,
@@ -124,8 +125,9 @@ def _lines_of(beginning: bytes) -> list[bytes]:
 
 def _lines_from(beginning: bytes, text: bytes) -> list[bytes]:
     """Return the lines from the first one with a text on."""
-    at = beginning.find(text)
-    return [] if at < 0 else beginning[beginning.rfind(b"\n", 0, at) + 1 :].split(b"\n")[:-1]
+    if not holds(beginning, text):
+        return []
+    return beginning[beginning.rfind(b"\n", 0, beginning.find(text)) + 1 :].split(b"\n")[:-1]
 
 
 def _whole_texts(lines: Sequence[bytes], unwraps: Sequence[Unwrap]) -> Sequence[bytes]:
@@ -183,7 +185,7 @@ def detect_json_texts(beginning: bytes) -> Unwrap | None:
 
     A text is a log if its lines have more values than the same text as one line.
     """
-    if beginning.lstrip()[:1] not in (b"{", b"[", b'"') or b"\\n" not in beginning:
+    if beginning.lstrip()[:1] not in (b"{", b"[", b'"') or not holds(beginning, b"\\n"):
         return None
     known = known_lines()
     for line in beginning.split(b"\n", MAX_BEGINNING_LINES):

@@ -83,6 +83,7 @@ class KnownLines:
         clocks = {f.clock.replace("(?P<stamp>", "(?:") for f in BUILT_IN_FORMATS if f.clock}
         self._clock = Regex("|".join(sorted(clocks)))
         self._count = lru_cache(MAX_REMEMBERED_LINES)(self._count_uncached)
+        self._values = lru_cache(MAX_REMEMBERED_LINES)(self._values_uncached)
         self._begins_step = lru_cache(MAX_REMEMBERED_LINES)(self._begins_step_uncached)
         self._may_be_step = literal_matcher((), sorted(steps))
 
@@ -92,9 +93,28 @@ class KnownLines:
         A clock is one. A value with a known key counts twice, so that words joined wrongly lose.
         Lines that differ only in their digits are counted once: logs share most of their lines.
         """
-        return self._count(raw[:MAX_READ_CHARS].translate(_DIGITS_ALIKE))
+        return self._count(_alike(raw))
+
+    def gain_joined(self, before: bytes, between: bytes, line: bytes) -> bool:
+        """Return whether two lines count more joined than apart, and are not two records.
+
+        The lines are counted only if the values of the joined line do not decide.
+        """
+        joined = _alike(before + between + line)
+        values = self._values(joined)
+        if not values or values < (first := self.count(before)):  # a clock more is not enough
+            return False
+        apart = first + (second := self.count(line))
+        return not (first and second) and (
+            values > apart or (values == apart and self.has_clock(joined))
+        )
 
     def _count_uncached(self, raw: bytes) -> int:
+        values = self._values_uncached(raw)
+        return values + self.has_clock(raw) if values else 0
+
+    def _values_uncached(self, raw: bytes) -> int:
+        """Count the patterns and the values of a line, without its clock."""
         text, count = self._clean(raw), 0
         of_kind = dict[str, int]()
         for pattern in self._patterns.possible(text):
@@ -103,12 +123,11 @@ class KnownLines:
                 count += values
             else:  # several patterns of a kind may match the same words
                 of_kind[pattern.kind] = max(of_kind.get(pattern.kind, 0), values)
-        count += sum(of_kind.values())
-        return count + self.has_clock(raw) if count else 0
+        return count + sum(of_kind.values())
 
     def begins_step(self, raw: bytes) -> bool:
         """Return whether a step line of a format begins within the first MAX_HEAD_CHARS."""
-        return self._begins_step(raw[:MAX_READ_CHARS].translate(_DIGITS_ALIKE))
+        return self._begins_step(_alike(raw))
 
     def _begins_step_uncached(self, raw: bytes) -> bool:
         text = self._clean(raw)
@@ -120,6 +139,11 @@ class KnownLines:
     def has_clock(self, raw: bytes) -> bool:
         """Return whether a line contains a time stamp of any format."""
         return self._clock.search(self._clean(raw[:MAX_READ_CHARS])) is not None
+
+
+def _alike(raw: bytes) -> bytes:
+    """Return the start of a line with all digits alike."""
+    return raw[:MAX_READ_CHARS].translate(_DIGITS_ALIKE)
 
 
 def _lines(log_format: LogFormat) -> Iterable[StepLine | FactLine | EventLine]:

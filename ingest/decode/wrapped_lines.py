@@ -148,23 +148,27 @@ def _at_full_width(lines: Sequence[bytes], candidates: Sequence[int]) -> list[in
 
 def _tried_breaks(lines: Sequence[bytes], candidates: Sequence[int]) -> list[tuple[int, _Break]]:
     """Return the first and the last breaks among the candidates."""
-
-    def breaks(indices: Iterable[int]) -> Iterator[tuple[int, _Break]]:
-        pairs = ((index, _break(lines[index - 1], lines[index])) for index in indices)
-        return islice(((index, one) for index, one in pairs if one), MAX_TRIED_BREAKS)
-
-    first = list(breaks(candidates))
+    first = _first_breaks(lines, candidates)
     if len(first) < MAX_TRIED_BREAKS:
         return first
     rest = candidates[bisect_right(candidates, first[-1][0]) :]
-    return [*first, *reversed(list(breaks(reversed(rest))))]
+    return [*first, *reversed(_first_breaks(lines, reversed(rest)))]
+
+
+def _first_breaks(lines: Sequence[bytes], indices: Iterable[int]) -> list[tuple[int, _Break]]:
+    """Return the first breaks before lines with these indices, with the indices."""
+    breaks = list[tuple[int, _Break]]()
+    for index in indices:
+        if (widths := _break(lines[index - 1], lines[index])) is not None:
+            breaks.append((index, widths))
+            if len(breaks) == MAX_TRIED_BREAKS:
+                break
+    return breaks
 
 
 def _gains(before: bytes, between: bytes, line: bytes) -> bool:
     """Return whether two lines have more values joined, and are not two records."""
-    known, before, line = known_lines(), before.rstrip(b"\r"), line.rstrip(b"\r")
-    two = known.count(before), known.count(line)
-    return not all(two) and known.count(before + between + line) > sum(two)
+    return known_lines().gain_joined(before.rstrip(b"\r"), between, line.rstrip(b"\r"))
 
 
 def _break(before: bytes, line: bytes) -> _Break | None:

@@ -103,11 +103,15 @@ def formats_by_header(hits: Iterable[FormatHits], launch_end: LaunchEnd) -> tupl
     trainers = [hit for hit in shown if hit.log_format.precedence >= least]
     most = max(map(_evidence, trainers), default=None)
     likely = [hit.log_format for hit in trainers if _evidence(hit) == most]
-    best = [f for f in likely if f is likely[0] or f.blocks is not likely[0].blocks]
+    best = [f for f in likely if f is likely[0] or not _share_blocks(f, likely[0])]
     if len(best) != 1:
         return ()
     lower = (hit.log_format for hit in shown if hit.log_format.precedence < best[0].precedence)
     return (best[0], *lower)
+
+
+def _share_blocks(first: LogFormat, second: LogFormat) -> bool:
+    return first.blocks == second.blocks or any(b in second.blocks for b in first.blocks)
 
 
 def describe_hits(hits: Iterable[FormatHits]) -> str:

@@ -24,6 +24,7 @@ from ..core.paths import prefetch, request_cache
 from ..core.schema import READING_CHANGES
 from ..core.spill import Spool, collect_rows
 from ..decode.line_reader import MAX_PEEK_BYTES, STDIN_PATH, Chunk, NumberedLine, Source
+from ..decode.line_text import holds
 from ..detect.detection import (
     BUILT_IN_CHOICE,
     DetectedFormats,
@@ -288,7 +289,7 @@ class _Small(NamedTuple):
 
     def may_be_page(self) -> bool:
         """Return whether the text has fences of code blocks, as in Markdown."""
-        return any(fence in chunk.view for chunk in self.chunks for fence in (b"```", b"~~~"))
+        return any(holds(chunk.data, fence) for chunk in self.chunks for fence in (b"```", b"~~~"))
 
     def lines(self) -> Iterator[NumberedLine]:
         """Yield all lines."""
@@ -314,14 +315,15 @@ def _read_alike(
         parsed_text.cost.seconds = seconds_per_byte * text.source.bytes
         try:
             facts = [*text.by_path, *facts_from_files(path), *extra]
+            may_be_page = text.may_be_page()
             by_writer = writers.apart(
                 parsed_text,
                 text.source.tags,
                 text.lines,
                 detected,
                 spool,
-                may_be_page=text.may_be_page(),
-                may_break=text.may_be_page(),
+                may_be_page=may_be_page,
+                may_break=may_be_page,
             )
             parsed.append(_Text.of(text.source, by_writer, facts, tried))
         except (FairmfuError, OSError) as error:

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import glob
 import json
+import os
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
-from fnmatch import fnmatchcase
-from functools import lru_cache
+from fnmatch import fnmatchcase, translate
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, Final
 
@@ -55,7 +56,10 @@ def facts_from_companions(log: Path) -> list[Fact]:
     If several files of a kind may be the log's, none is read.
     """
     folder, facts = log.parent, list[Fact]()
+    entries = _possible_entries(folder)
     for name, files in _companions_in(folder).items():
+        if not _may_match(name, entries):
+            continue
         paths = [path for path in folder.glob(name) if path.is_file() and path != log]
         if files[0].has_own_name:
             facts += _facts_of_named(log, paths, files)
@@ -240,22 +244,57 @@ def shared_fact_files(folder: Path, names: Collection[str] | None) -> list[Path]
     return files
 
 
+def _possible_entries(folder: Path) -> Sequence[str] | None:
+    """Return the names of a folder's entries that may be companions.
+
+    None if the folder cannot be listed. Most folders have logs alone.
+    """
+    if as_remote(folder) is not None:
+        return None
+    with suppress(OSError), os.scandir(folder) as entries:
+        return [entry.name for entry in entries if _first_names().match(entry.name)]
+    return None
+
+
+@cache
+def _first_names() -> re.Pattern[str]:
+    """Return the regex of all companions in a log's folder, or of their folders there."""
+    firsts = {name.partition("/")[0] for file in COMPANION_FILES for name in file.names}
+    return re.compile("|".join(map(translate, sorted(firsts))))
+
+
+def _may_match(pattern: str, entries: Sequence[str] | None) -> bool:
+    """Return whether a glob may match in a folder with these `_possible_entries`."""
+    first = pattern.partition("/")[0]
+    return entries is None or first == ABOVE or any(fnmatchcase(name, first) for name in entries)
+
+
 def _companions_in(folder: Path) -> Mapping[str, Sequence[CompanionFile]]:
     """Return the files that may be in a log's folder, by the globs of their names."""
-    files = [file for file in COMPANION_FILES if file.within in (None, folder.name)]
+    by_name = _companions_within(folder.name)
+    patterns = {name: _in_folder(name, folder) for name in by_name}
+    return {pattern: by_name[name] for name, pattern in patterns.items() if pattern is not None}
+
+
+@lru_cache(maxsize=64)
+def _companions_within(folder_name: str) -> Mapping[str, Sequence[CompanionFile]]:
+    """Return the files that may be in a folder of this name, by `CompanionFile.names`."""
     found: dict[str, list[CompanionFile]] = {}
-    for file in files:
-        for name in file.names:
-            if (pattern := _in_folder(name, folder)) is not None:
-                found.setdefault(pattern, []).append(file)
+    for file in COMPANION_FILES:
+        if file.within in (None, folder_name):
+            for name in file.names:
+                found.setdefault(name, []).append(file)
     return found
 
 
 def _in_folder(name: str, folder: Path) -> str | None:
-    """Return the glob of a name for one folder; None if no path of a store leads up."""
+    """Return the glob of a name for one folder.
+
+    None if it leads to no folder, or up from a folder of a store.
+    """
     if not name.startswith(f"{ABOVE}/"):
         return name
-    if as_remote(folder) is not None:
+    if as_remote(folder) is not None or not (folder / name).parent.is_dir():
         return None
     return name.replace(_PARENT, glob.escape(folder.resolve().parent.name))
 

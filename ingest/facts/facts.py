@@ -346,10 +346,10 @@ def _json_file(path: Path, where: str, *, of_model: bool) -> str:
 
 
 def _json_values(path: Path, where: str) -> dict[str, Any]:
-    if not path.is_file():
-        why = "is not a file" if path.exists() else "does not exist"
-        raise JSON_FILE_MISSING(context=where, path=path, why=why)
     try:
+        if not path.is_file():
+            why = "is not a file" if path.exists() else "does not exist"
+            raise JSON_FILE_MISSING(context=where, path=path, why=why)
         if path.stat().st_size > MAX_COMPANION_BYTES:
             raise JSON_FILE_TOO_LARGE(context=where, path=path)
         text = path.read_text(encoding="utf-8")

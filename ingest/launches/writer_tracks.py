@@ -237,9 +237,7 @@ def _is_even(rows: _Rows, writer: _Writer) -> bool:
         for one, other in pairs
         if rows.steps[other] > rows.steps[one]
     ]
-    if not paces:
-        return True
-    if any(map(math.isnan, paces)):
+    if not paces or any(map(math.isnan, paces)):
         return False
     low, high = (share * median(paces) for share in PACE_RANGE)
     return sum(low <= pace <= high for pace in paces) >= MIN_EVEN_SHARE * len(paces)

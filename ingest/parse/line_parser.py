@@ -77,10 +77,10 @@ class LineParser:
         if (self._block is not None and self._continues_block(record)) or (
             self._held is not None and self._continues_held(record)
         ):
-            self._sink.count_known(record.line_count)
+            self._sink.count_known(record.line_count, record.number)
         elif record.text.startswith(SYNTHETIC_LOG_MARK):
             self._sink.mark_synthetic()
-            self._sink.count_known(record.line_count)
+            self._sink.count_known(record.line_count, record.number)
         else:
             self._read_alone(record)
 
@@ -95,7 +95,7 @@ class LineParser:
         """Read a record that continues no other."""
         is_blank = not record.text.strip()
         if is_blank:
-            self._sink.count_known(record.line_count)
+            self._sink.count_known(record.line_count, record.number)
         else:
             self._sink.note_text(record.number, record.text)
             if not self._matcher.may_match(record.text):
@@ -128,7 +128,7 @@ class LineParser:
         if form.with_facts:
             return False
         self._note_start(record)
-        self._sink.count_known(record.line_count)
+        self._sink.count_known(record.line_count, record.number)
         return True
 
     # -- steps ------------------------------------------------------------------------------
@@ -149,7 +149,7 @@ class LineParser:
         event = self._matcher.companion_event(record.number, record.text)
         if event is None:
             return False
-        self._sink.count_companion(record.line_count)
+        self._sink.count_companion(record.line_count, record.number)
         self._sink.add_event(event)
         return True
 
@@ -248,7 +248,7 @@ class LineParser:
         if damage := self._matcher.damage(record.text, facts):
             self._unread(record, damage)
         elif is_known:
-            self._sink.count_known(record.line_count)
+            self._sink.count_known(record.line_count, record.number)
         else:
             self._unmatched(record)
 

@@ -4,8 +4,9 @@ Two readers fill a sink: `ingest.parse.line_parser`, the specification, and
 `ingest.vector.block_parser`, the fast one. Both pass their records in line order. Only the sink
 knows launches: it decides where launches begin and end, and assigns facts and events to them.
 
-Every line is counted once: as a step, as known (a fact, an event, blank), as a companion's step
-(kept as an event), as unread (looks like a step, but is unreadable) or as other.
+Every line is counted once: as unread (looks like a step, but is unreadable), as a step, as a
+companion's step (kept as an event), as known (a fact, an event, blank) or as other. A line with
+several records counts as the first of these that a record of it is.
 """
 
 from __future__ import annotations
@@ -26,6 +27,10 @@ from ..launches.step_rows import StepRows
 from .launch_closing import LaunchCloser
 from .line_matcher import MAX_QUOTED_CHARS, LineMatcher, fact_row
 from .unmatched_lines import KindCounts, UnmatchedKinds, line_kind
+
+LineKind = Literal["unread", "step", "companion", "known", "other"]
+LINE_KINDS: Final[tuple[LineKind, ...]] = ("unread", "step", "companion", "known", "other")
+"""Kinds of lines: a line with several records is of the first kind."""
 
 LAUNCH_OPENING_KINDS: Final = ("fact", "companion", "begin")
 """Kinds of pending records that may begin a launch."""
@@ -83,7 +88,7 @@ class LastRecord(NamedTuple):
 class RecordSink:
     """Collector of the records of a source, in line order, and of their launches.
 
-    A `line_count` is the number of lines of a record.
+    A `line_count` is the number of lines of a record; 0 if a later record on its line counts them.
     """
 
     def __init__(
@@ -110,6 +115,8 @@ class RecordSink:
         self._pending: list[_Pending] = []
         self._start_line: tuple[int, str] | None = None
         self._first_stamp: datetime | None = None
+        self._uncounted: tuple[int, LineKind] = (0, "other")
+        """Last line with a record that did not count it, and the kind of its records so far."""
         self._open_launch(1)
 
     @property
@@ -164,22 +171,33 @@ class RecordSink:
         """Mark the log as synthetic."""
         self.out.synthetic = True
 
-    def count_known(self, line_count: int) -> None:
-        """Count lines of facts, events or blanks."""
-        self.out.known_lines += line_count
+    def count_known(self, line_count: int, number: int = 0) -> None:
+        """Count lines of facts, events or blanks. number: of the line of a single record."""
+        self._count("known", number, line_count)
 
-    def count_companion(self, line_count: int) -> None:
-        """Count lines of a companion's steps."""
-        self.out.companion_lines += line_count
+    def count_companion(self, line_count: int, number: int = 0) -> None:
+        """Count lines of a companion's steps. number: of the line of a single record."""
+        self._count("companion", number, line_count)
+
+    def _count(self, kind: LineKind, number: int, line_count: int) -> None:
+        """Count the lines of a record, by the first kind of all records on its line."""
+        uncounted, earlier_kind = self._uncounted
+        if number == uncounted and number > 0:
+            kind = min(kind, earlier_kind, key=LINE_KINDS.index)
+        if line_count == 0:
+            self._uncounted = number, kind
+            return
+        name = f"{kind}_lines"
+        setattr(self.out, name, getattr(self.out, name) + line_count)
 
     def add_unread(self, number: int, text: str, reason: str, line_count: int) -> None:
         """Keep an unreadable record, with the reason."""
-        self.out.unread_lines += line_count
+        self._count("unread", number, line_count)
         self.out.unread.append({"line": number, "reason": reason, "text": text[:MAX_QUOTED_CHARS]})
 
     def add_unmatched(self, number: int, text: str, line_count: int) -> None:
         """Count a record without a matching pattern."""
-        self.out.other_lines += line_count
+        self._count("other", number, line_count)
         self._kinds.add(line_kind(text), line_count, number, text)
 
     def add_unmatched_kinds(self, several: KindCounts) -> None:
@@ -220,7 +238,7 @@ class RecordSink:
 
     def add_step(self, row: dict[str, Any], text: str, line_count: int) -> None:
         """Keep a row of `steps`, which may begin a launch; count its step if missing."""
-        self.out.step_lines += line_count
+        self._count("step", row["line"], line_count)
         launch = self.launch
         again = self._start_line is not None or begins_new_launch(
             launch, row, single_writer=self.single_writer

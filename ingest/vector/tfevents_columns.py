@@ -19,7 +19,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cache, partial
 from itertools import chain
 from random import Random
 from typing import Any, Final, NamedTuple
@@ -180,7 +180,7 @@ class _ValueReader:
         tags = values.tag[places]
         which = tags[:, 0] - NO_TAG
         if tags.shape[1] > 1:
-            mixed = (tags - NO_TAG).astype(np.uint64) @ _MIXERS[: tags.shape[1]]
+            mixed = (tags - NO_TAG).astype(np.uint64) @ _mixers()[: tags.shape[1]]
             which = np.unique(mixed, return_inverse=True)[1]
         order = np.argsort(which, kind="stable")
         for group in np.split(order, np.cumsum(np.bincount(which))[:-1]):
@@ -244,7 +244,10 @@ class _ValueReader:
         return next(record.text for record in records if record.number == plan.number + position)
 
 
-_MIXERS: Final = np.random.default_rng(7).integers(1, 2**63, MAX_RUN_VALUES).astype(np.uint64) | 1
+@cache
+def _mixers() -> NDArray[np.uint64]:
+    """Return random odd factors, made when needed: numpy's generators take 10 ms to import."""
+    return np.random.default_rng(7).integers(1, 2**63, MAX_RUN_VALUES).astype(np.uint64) | 1
 
 
 def _sure_rows(launch: Launch, plan: _Plan, first: int, last: int) -> int:

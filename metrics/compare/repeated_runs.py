@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
-from math import exp, fsum, log
+from math import exp, fsum, inf, log
 from statistics import geometric_mean
 from string import ascii_uppercase
 from typing import Final
@@ -175,5 +175,7 @@ def _alone(row: ComparisonRow, repeats: int) -> ComparisonSide:
 def _own(row: ComparisonRow) -> Estimate | None:
     """Return a run's rate with the interval of its windows; None without an interval."""
     low, high = row["ranked_low"], row["ranked_high"]
-    rate = not_null(row["ranked_rate"])
-    return None if low is None or high is None else Estimate(rate, low, high)
+    if low is None or high is None:
+        return None
+    freedom = row["interval_freedom"]
+    return Estimate(not_null(row["ranked_rate"]), low, high, inf if freedom is None else freedom)

@@ -300,6 +300,7 @@ class RateBasisColumns(TypedDict):
     data_share: float | None
     windows: int | None
     effective_windows: float | None
+    interval_freedom: float | None
     no_interval: str | None
     steady_from: int | None
     wall_s: float | None

@@ -29,7 +29,11 @@ METRIC_MEANINGS: Final[dict[str, tuple[str, str]]] = {
     ),
     "compile": ("", "torch.compile, true or false"),
     **_as_in(FACT_NAMES, "torch", "cuda", "nccl", "driver", "commit"),
-    "packed": ("", "samples are packed to the full sequence length, true or false"),
+    "packed": (
+        "",
+        "samples are packed to the full sequence length: true, false, or partly, for packs that "
+        "may be shorter",
+    ),
     **_as_in(FACT_NAMES, "attention", "quantization"),
     "inferred": ("", "facts of this row inferred from the framework or the numbers"),
     **_as_in(FACT_NAMES, "precision"),
@@ -165,6 +169,10 @@ METRIC_MEANINGS: Final[dict[str, tuple[str, str]]] = {
     "effective_windows": (
         "windows",
         "effective sample size: independent windows with the same information",
+    ),
+    "interval_freedom": (
+        "",
+        "degrees of freedom of the interval of the rate; null if many, as where rounding sets it",
     ),
     "no_interval": ("", "reason for a missing interval"),
     "steady_from": ("steps", "last step before the first steady window"),

@@ -161,7 +161,7 @@ def _row(
 ) -> MetricsRow:
     """Return a row without sources, warnings and logged figures."""
     row: dict[str, Any] = dict.fromkeys(METRICS)
-    row |= {name: text_fact(facts, name) for name in TEXT_FACTS}
+    row |= {name: text_fact(facts, name) for name in TEXT_FACTS} | {"packed": _packing(facts)}
     row |= {
         name: integer_fact(facts, name)
         for name in ("seq_len", "total_steps", *resolved_facts.SETUP_FACTS)
@@ -182,6 +182,16 @@ def _row(
     return cast(MetricsRow, row)
 
 
+def _packing(facts: FactsByName) -> str | None:
+    """Return the packing of samples: true, false, or partly for packs of any length.
+
+    A pack that need not be full has padding, as a sample has, but more documents.
+    """
+    packed = text_fact(facts, "packed")
+    is_partly = packed == "false" and text_fact(facts, "document_mask") == "true"
+    return "partly" if is_partly else packed
+
+
 def _rate_facts(
     row: Mapping[str, Any], rates: throughput.RateSummary, inferred: Collection[str]
 ) -> list[str]:
@@ -189,7 +199,7 @@ def _rate_facts(
 
     If a user or the log says that samples are padded, only their mean length gives tokens.
     """
-    is_padded = row["packed"] == "false" and "packed" not in inferred
+    is_padded = row["packed"] in ("false", "partly") and "packed" not in inferred
     instead = {"packed": "mean_sample_length"} if is_padded else {}
     return [instead.get(name, name) for name in rates["throughput_missing"] or ()]
 

@@ -84,11 +84,18 @@ def _memory_slope(changes: Sequence[MemoryChange] | None, seconds: float) -> flo
 
 
 def _samples_per_update(windows: RunArrays, facts: Mapping[str, Any]) -> float | None:
-    """Return the samples of an optimizer update over all GPUs; None if they vary."""
+    """Return the samples of an optimizer update over all GPUs; None if they vary.
+
+    They are stated for the run, printed with the steps, or follow from rates and times.
+    """
     if not _has_one_size(_slots(windows)):
         return None
-    batch = facts.get("global_batch_size")
-    return _logged_batch(windows) if batch is None else float(batch)
+    if (batch := facts.get("global_batch_size")) is not None:
+        return float(batch)
+    printed = windows["samples"][windows["samples"] > 0]
+    if not len(printed):
+        return _logged_batch(windows)
+    return float(printed[-1]) if _has_one_size(printed) else None
 
 
 def _logged_batch(windows: RunArrays) -> float | None:
@@ -131,5 +138,5 @@ def _slots(windows: RunArrays) -> FloatArray:
     return sizes[~np.isnan(sizes)]
 
 
-def _has_one_size(slots: FloatArray) -> bool:
-    return not len(slots) or bool(np.ptp(slots) <= MAX_BATCH_SPREAD * slots.max())
+def _has_one_size(sizes: FloatArray) -> bool:
+    return not len(sizes) or bool(np.ptp(sizes) <= MAX_BATCH_SPREAD * sizes.max())

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict
+from math import isinf
 from typing import Any, Final, TypedDict, cast
 
 import numpy as np
@@ -207,10 +208,11 @@ def _rates_of_steps(
     levels, drift = speed_levels(counted, evidence, facts)
     unknown = dict.fromkeys(("tgs", "tgs_low", "tgs_high"))
     steady = steady_windows(counted, evidence)
+    sureness = _sureness(counted, steady, evidence)
     return {
         **steps,
         "windows": len(steady.indices),
-        "no_interval": _sureness(counted, steady, evidence)["no_interval"],
+        **{name: sureness[name] for name in ("interval_freedom", "no_interval")},
         "logged_samples_per_second": _claims(counted, steady)["logged_samples_per_second"],
         "logged_samples_running": run.get("running_samples_per_second"),
         **times,
@@ -419,6 +421,7 @@ def _sureness(windows: RunArrays, steady: WindowSelection, evidence: str) -> dic
     return {
         "tgs_low": None if sure is None else sure.low,
         "tgs_high": None if sure is None else sure.high,
+        "interval_freedom": None if sure is None or isinf(sure.freedom) else sure.freedom,
         "effective_windows": found.effective_windows,
         "no_interval": found.no_interval_reason,
         "steady_from": int(windows["step"][first] - int(windows[f"{evidence}_span"][first])),

@@ -71,6 +71,7 @@ FACT_WORDS: Final = {
 ASSUMED_EQUAL: Final = {
     "model": "model",
     "seq_len": "sequence length",
+    "packed": "packing",
     "gpus": "GPUs",
     "device": "accelerator",
     "precision": "precision",
@@ -330,7 +331,12 @@ class _Speaker:
             f"have a global batch of {batch:,.0f}."
         )
         first = self.group[0]
-        unknown = [label for n, label in ASSUMED_EQUAL.items() if value_of(first, n) is None]
+        guessed = {"packed"}.intersection(first["inferred"])
+        unknown = [
+            label
+            for name, label in ASSUMED_EQUAL.items()
+            if name in guessed or value_of(first, name) is None
+        ]
         if unknown:
             text += f" This assumes equal {join_words(unknown)}, which the logs do not state."
         text += " Their losses agree at equal steps."

@@ -53,11 +53,12 @@ def uncounted(tables: Tables, lines: int) -> Iterator[str]:
         yield f"{counts} of {source['lines']} lines"
     if lines != source["lines"]:
         yield f"{source['lines']} lines, not {lines}"
-    rows, unread = len(tables["steps"]), len(tables["unread"])
+    unread = len(tables["unread"])
     if (unread == 0) != (source["unread_lines"] == 0) or unread > source["unread_lines"]:
         yield f"{unread} rows of {source['unread_lines']} unread lines"
-    if (rows == 0) != (source["step_lines"] == 0):
-        yield f"{rows} rows of {source['step_lines']} step lines"
+    of_steps = {row["line"] for row in tables["steps"]} - {row["line"] for row in tables["unread"]}
+    if bool(of_steps) != bool(source["step_lines"]):
+        yield f"{len(of_steps)} lines of rows of {source['step_lines']} step lines"
 
 
 def lines_of(log: bytes) -> list[str]:

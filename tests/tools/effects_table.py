@@ -51,11 +51,16 @@ def _runs(law: Simulation, count: int, between: float) -> Iterator[Estimate]:
     known: Sequence[Estimate] = [one for one in found if one is not None][:count]
     pace = np.exp(np.random.default_rng(7).normal(0, between, count)) if between else np.ones(count)
     for one, own in zip(known, pace, strict=True):
-        yield Estimate(own * one.value, own * one.low, own * one.high)
+        yield Estimate(own * one.value, own * one.low, own * one.high, one.freedom)
 
 
 def _row(run: Estimate, effect: float) -> dict[str, float]:
-    return {"tgs": effect * run.value, "tgs_low": effect * run.low, "tgs_high": effect * run.high}
+    return {
+        "tgs": effect * run.value,
+        "tgs_low": effect * run.low,
+        "tgs_high": effect * run.high,
+        "interval_freedom": run.freedom,
+    }
 
 
 if __name__ == "__main__":

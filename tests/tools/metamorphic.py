@@ -138,7 +138,7 @@ def _half_width(row: MetricsRow) -> float:
         return (high - low) / 2 / tgs
     few, stalls = (" ".join(of_kind(row, kind)) for kind in (FEW_WINDOWS, COUNTED_STALLS))
     off = [int(told) / 100 for told in re.findall(r"may be off by (\d+)%", few)]
-    low = [float(told) / 100 for told in re.findall(r"lower TGS by ([\d.]+)%: 1 of", stalls)]
+    low = [float(told) / 100 for told in re.findall(r"lowers TGS by ([\d.]+)%: 1 of", stalls)]
     if off or low:
         return max(*off, *(share / max(1 - share, 1e-4) for share in low), 0.0)
     return float("inf") if re.search(r"\b(a single|2) windows? \(", few) else 0.0

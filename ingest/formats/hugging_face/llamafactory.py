@@ -65,9 +65,7 @@ LLAMAFACTORY: Final = LogFormat(
     complete=_complete,
     finer_clock=FinerClock(clock="elapsed_time", tokens_per_s="throughput", early=0, late=1),
     file_names=("trainer_log.jsonl",),
-    implies={
-        "packed": ("false", "the Trainer pads a batch to its longest sample; no line denies it")
-    },
+    implies={"packed": ("false", "the Trainer need not fill a sequence; no line denies it")},
     steps=(
         StepLine(
             anchor='"current_steps": ',

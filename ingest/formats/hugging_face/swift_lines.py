@@ -10,6 +10,7 @@ import ast
 import json
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any, Final
 
 from ..spec import FactBlock, FactLine, parse_json_lines
@@ -105,26 +106,48 @@ FACT_LINES: Final = (
     ),
 )
 
-FACT_BLOCKS: Final = (
-    FactBlock(
-        start=rf"{_INFO}args: \w+Arguments\(\s*$",
-        end=r"^\)",
-        include_end=True,
-        read=_arguments,
-        example=(
-            "[INFO:swift] args: TrainArguments(",
-            "bf16=True,",
-            "gradient_accumulation_steps=None,",
-            "lora_rank=8,",
-            "max_length=2048,",
-            "model=Qwen/Qwen3-8B,",
-            "per_device_train_batch_size=2,",
-            "target_modules=['all-linear'],",
-            "train_type=lora,",
-            ")",
-        ),
-        printed_by=f"{SWIFT_SOURCE}/llm/train/sft.py SwiftSft",
+ARGUMENTS_BLOCK: Final = FactBlock(
+    start=rf"{_INFO}args: \w+Arguments\(\s*$",
+    end=r"^\)",
+    include_end=True,
+    read=_arguments,
+    example=(
+        "[INFO:swift] args: TrainArguments(",
+        "bf16=True,",
+        "gradient_accumulation_steps=None,",
+        "lora_rank=8,",
+        "max_length=2048,",
+        "model=Qwen/Qwen3-8B,",
+        "per_device_train_batch_size=2,",
+        "target_modules=['all-linear'],",
+        "train_type=lora,",
+        ")",
     ),
+    printed_by=f"{SWIFT_SOURCE}/llm/train/sft.py SwiftSft",
+)
+
+
+def _padded_arguments(lines: Sequence[str]) -> dict[str, str]:
+    return _arguments(lines) | {"packed": "false"}
+
+
+MEGATRON_SWIFT_BLOCK: Final = replace(
+    ARGUMENTS_BLOCK,
+    read=_padded_arguments,
+    example=(
+        "[INFO:swift] args: MegatronTrainArguments(",
+        "max_length=2048,",
+        "model=Qwen/Qwen3-8B,",
+        "packing=True,",
+        "train_type=full,",
+        ")",
+    ),
+    printed_by="modelscope/ms-swift/swift/megatron/train/sft.py@067d536 MegatronSft",
+)
+"""Arguments of Megatron-SWIFT: Megatron prints its own too, but not the packing."""
+
+FACT_BLOCKS: Final = (
+    ARGUMENTS_BLOCK,
     FactBlock(
         start=rf"{_INFO}model_info: ModelInfo\(.* config=\w+ \{{\s*$",
         end=rf"{_INFO}",

@@ -76,7 +76,7 @@ TRAINER_UTILS_SOURCE: Final = f"{TRANSFORMERS_SOURCE}/trainer_pt_utils.py@v4.57.
 TENSORBOARD_SOURCE: Final = f"{TRANSFORMERS_SOURCE}/integrations/integration_utils.py@v4.57.1"
 
 PADDED_IMPLIES: Final[dict[str, tuple[str, str]]] = {
-    "packed": ("false", "the Trainer pads a batch to its longest sample; the log does not say more")
+    "packed": ("false", "the Trainer need not fill a sequence; the log does not say more")
 }
 
 # -- facts of several files ----------------------------------------------------------------
@@ -339,9 +339,9 @@ def _bars(lines: Sequence[tuple[int, str]]) -> Iterator[tuple[int, int, str]]:
     """Yield the states of the training's own bar, and other lines.
 
     lines: with one dict at most, which is the state of its own bar. Bars of evaluations have another
-    total. A line has many states: only the first counts the line. After the end the last state is
-    drawn again. If lines of several nodes have tags, only the first node's bars count, as clocks
-    differ.
+    total. A line has many states: only the last counts the line, and may be cut off. After the end
+    the last state is drawn again. If lines of several nodes have tags, only the first node's bars
+    count, as clocks differ.
     """
     place, dict_bar = _dict_with_bar(lines)
     if place >= 0 and dict_bar is None:
@@ -362,8 +362,9 @@ def _bars(lines: Sequence[tuple[int, str]]) -> Iterator[tuple[int, int, str]]:
         records = list(states.values())
         if index == place and dict_bar:
             records.append(f"{text} {dict_bar.told}")
-        for position, record in enumerate(records or [text]):
-            yield number, int(position == 0), record
+        *before, final = records or [text]
+        yield from ((number, 0, record) for record in before)
+        yield number, 1, final
 
 
 def _dict_with_bar(lines: Sequence[tuple[int, str]]) -> tuple[int, ProgressBar | None]:

@@ -21,6 +21,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from ..deepspeed.phases import engine_timers, micro_step_timers
+from ..hugging_face.swift_lines import MEGATRON_SWIFT_BLOCK
 from ..software_lines import SOFTWARE_LINES
 from ..spec import (
     GIB,
@@ -574,6 +575,7 @@ MEGATRON_LM: Final = replace(
     evidence=("elapsed", "rate", "stamp"),
     complete=_whole_tokens,
     implies={},
+    blocks=(ARGUMENTS_BLOCK, MEGATRON_SWIFT_BLOCK),
     steps=(
         replace(
             MEGATRON_DEEPSPEED.steps[0],

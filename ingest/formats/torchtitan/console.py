@@ -373,6 +373,9 @@ KNOWN_LINES: Final = (
 
 
 SWAPPED: Final = "Swapped to "
+FURTHER_FIELD: Final = r" +[\w/]+: +[\d.,]+(?:[eE][-+]?\d+)?"
+WHOLE_NUMBER: Final = r"(?![\d.,_]|[eE][-+\d])"
+"""Regex of the place behind the last number of a line, which is no part of a number."""
 """Start of a line after the one with the recipe, which names no recipe itself."""
 
 
@@ -438,7 +441,7 @@ TORCHTITAN: Final = LogFormat(
             regex=r"step: *(?P<step>\d+) +loss: +(?P<loss>\S+) +(?:grad_norm: +(?P<grad_norm>\S+) +)?"
             r"m?memory: +(?P<memory>[\d.]+)GiB\((?P<share>[\d.]+)%\)"
             r" +tps: +(?P<tps>[\d,]+) +tflops: +(?P<tflops>[\d.,]+)"
-            r" +(?P<quantized>mfu: +N/A)(?P<pairs>(?: +[\w/]+: +[\d.,]+)*)",
+            rf" +(?P<quantized>mfu: +N/A)(?P<pairs>(?:{FURTHER_FIELD})*){WHOLE_NUMBER}",
             pair=r"(?<![\w/])(?P<key>[\w/]+): +(?P<value>\S+)",
             columns={
                 "step": "step",
@@ -460,7 +463,7 @@ TORCHTITAN: Final = LogFormat(
             regex=r"step: *(?P<step>\d+) +loss: +(?P<loss>\S+) +(?:grad_norm: +(?P<grad_norm>\S+) +)?"
             r"m?memory: +(?P<memory>[\d.]+)GiB\((?P<share>[\d.]+)%\)"
             r"(?: +(?:wps|tps): +(?P<tps>[\d,]+))(?: +tflops: +(?P<tflops>[\d.,]+))?"
-            r"(?: +mfu: +(?P<mfu>[\d.]+%))?(?P<pairs>(?: +[\w/]+: +[\d.,]+)*)",
+            rf"(?: +mfu: +(?P<mfu>[\d.]+%))?(?P<pairs>(?:{FURTHER_FIELD})*){WHOLE_NUMBER}",
             pair=r"(?<![\w/])(?P<key>[\w/]+): +(?P<value>\S+)",
             columns={
                 "step": "step",

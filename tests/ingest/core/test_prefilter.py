@@ -123,10 +123,27 @@ def test_any_of_tells_what_may_match() -> None:
     assert literal_matcher([""])("anything")
 
 
-WORDS = st.text("ab: ", max_size=7)
+@given(
+    lines=st.lists(
+        st.sampled_from(["first second", "first third", "second", "forks own words", "forks", ""])
+    ),
+    most=st.integers(0, 6),
+)
+def test_a_second_clause_selects_the_same_lines_with_and_without_a_regex(
+    lines: list[str], most: int
+) -> None:
+    patterns = [("", r"first \d*second"), ("", r"forks \d*own \d*words")]
+    sieve = LiteralPrefilter(patterns, fork_patterns={patterns[1][1]})
+    texts = pl.Series(lines, dtype=pl.String)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(prefilter, "MAX_UNCOMPILED_SEARCH_LINES", most)
+        assert sieve.may_match(texts).tolist() == sieve.lines_may_match(texts).tolist()
 
 
-@given(st.lists(st.lists(WORDS, max_size=3)), st.text("ab: ", max_size=40))
+@given(
+    st.lists(st.lists(st.text("ab: \t\x1f\xa0", max_size=9), max_size=3)),
+    st.text("ab: \t\x1f\xa0", max_size=40),
+)
 def test_an_index_finds_the_items_with_a_literal_in_the_text(
     literals: list[list[str]], text: str
 ) -> None:

@@ -77,3 +77,21 @@ def test_only_the_first_characters_of_a_long_line_are_read() -> None:
     assert known.count(b" " * len(STEP) + line) == 0
     assert known.has_clock(b" " * (MAX_READ_CHARS - len(TITAN)) + TITAN)
     assert not known.has_clock(b" " * MAX_READ_CHARS + TITAN)
+
+
+PIECES = st.sampled_from(
+    [b"", b"hello", b"  tps: 1,000", b"loss: ", b" 5.0", b"step:", STEP, TITAN, TITAN + STEP, DICT]
+)
+
+
+@given(before=PIECES, between=st.sampled_from([b"", b" "]), line=PIECES, data=st.data())
+def test_joined_lines_gain_where_they_count_more_than_apart(
+    before: bytes, between: bytes, line: bytes, data: st.DataObject
+) -> None:
+    whole = before + line
+    cut = data.draw(st.integers(0, len(whole)))
+    known = known_lines()
+    for first, second in ((before, line), (whole[:cut], whole[cut:])):
+        apart = known.count(first), known.count(second)
+        gain = known.count(first + between + second) > sum(apart)
+        assert known.gain_joined(first, between, second) == (gain and not all(apart))

@@ -11,6 +11,7 @@ from fairmfu.ingest.decode.line_text import (
     UTF16_BYTE_ORDER_MARKS,
     WIDTHLESS_CHARS,
     decode_line,
+    holds,
 )
 
 
@@ -43,3 +44,9 @@ def test_bytes_that_are_no_utf_8_show() -> None:
     assert "\u200b" in WIDTHLESS_CHARS
     assert {"\u2000", "\u200a"} <= set(ODD_SPACES)  # the first and the last of a row
     assert set(ODD_SPACES).isdisjoint(WIDTHLESS_CHARS)
+
+
+@given(data=st.binary(max_size=20), text=st.binary(max_size=3))
+def test_a_text_is_held_wherever_it_is(data: bytes, text: bytes) -> None:
+    assert holds(data, text) == (text in data)
+    assert holds(data + text + data, text)

@@ -170,6 +170,7 @@ def test_flags_are_facts() -> None:
         ("precision=bf17", "precision='bf17': write one of fp32, tf32"),
         ("trainable=half", "trainable='half': write one of full, lora, frozen"),
         ("model_config=nowhere.json", "nowhere.json does not exist"),
+        (f"model_config={5000 * '9'}", "File name too long"),
     ],
 )
 def test_a_wrong_flag_is_refused_and_says_why(assignment: str, says: str) -> None:

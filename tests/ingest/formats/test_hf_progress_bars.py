@@ -9,14 +9,18 @@ from random import Random
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from fairmfu.ingest.decode.line_reader import NumberedLine
 from fairmfu.ingest.formats.hugging_face import progress_bars
 from fairmfu.ingest.formats.hugging_face.trainer import HF_CONSOLE
+from fairmfu.ingest.formats.registry import BUILT_IN_FORMATS
 from fairmfu.ingest.parse.line_parser import parse_lines
 from fairmfu.ingest.pipeline.api import read_logs
 from fairmfu.metrics.pipeline.analysis import analyse
 from tests.support.effort import THOROUGH
+from tests.support.fuzz_targets import read_lines
 from tests.support.one_log import tables_of
 
 Rows = list[tuple[int, float] | None]
@@ -57,6 +61,64 @@ def read(lines: Sequence[str]) -> Rows:
     """Step and time of each dict; none of one that has no bar: its step is counted."""
     found = [(x["step"], x.get("since_start_s")) for x in rows_of(lines) if x.get("loss")]
     return [None if since is None else (step, since) for step, since in found]
+
+
+PLANNED = "  Total optimization steps = 100"
+
+
+@pytest.mark.parametrize(
+    ("pieces", "counts", "steps"),
+    [
+        ([bar(1, 10), bar(2, 20), "a message"], (1, 0, 0), [1, 2]),
+        ([bar(1, 10), bar(2, 20), "{'loss': x.5, 'epoch': 0.1}"], (0, 1, 0), []),
+        ([bar(2, 20), bar(2, 20)], (1, 0, 0), [2]),
+        (["a message", "another"], (0, 0, 1), []),
+    ],
+)
+def test_a_line_of_several_bars_counts_once(
+    pieces: Sequence[str], counts: tuple[int, int, int], steps: list[int]
+) -> None:
+    """As unread if one of them is, else as a step line if one of them is a step."""
+    texts = [PLANNED, "\r".join(["", *pieces])]
+    numbered = [NumberedLine(n, text, cut=False) for n, text in enumerate(texts, 1)]
+    parsed = parse_lines(numbered, HF_CONSOLE)
+    assert (parsed.step_lines, parsed.unread_lines, parsed.other_lines) == counts
+    assert parsed.lines == len(texts)
+    assert [row["step"] for launch in parsed.launches for row in launch.rows] == steps
+
+
+def test_only_the_last_bar_of_an_unended_line_may_be_cut_off() -> None:
+    """The bars before it are whole; a line with an unread record counts as unread."""
+    texts = [PLANNED, "\r".join(["", bar(1, 10), bar(2, 20), bar(3, 30)])]
+    numbered = [NumberedLine(n, text, cut=False, ended=n == 1) for n, text in enumerate(texts, 1)]
+    parsed = parse_lines(numbered, HF_CONSOLE)
+    assert [row["step"] for launch in parsed.launches for row in launch.rows] == [1, 2, 3]
+    unended = numbered[1]._replace(text=f"\r{bar(1, 10)}")
+    parsed = parse_lines([numbered[0], unended], HF_CONSOLE)
+    assert (parsed.step_lines, parsed.unread_lines) == (0, 1)
+
+
+MIXED = (
+    *(PLANNED, "", "text", bar(1, 10), bar(2, 20), bar(9, 95), bar(7, 7, 50)),
+    *(shown("0.1"), shown("0.2", "x.5"), "{'loss': 2.5, 'grad_norm': "),
+    *("{'train_runtime': 9.5, 'epoch': 1.0}", "[rank1]:"),
+)
+
+
+@settings(max_examples=300 if THOROUGH else 40, deadline=None)
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(MIXED),
+            st.sampled_from(["\r", "\n", "\r\n", ""]),
+        )
+    )
+)
+def test_every_line_counts_once_however_bars_and_dicts_are_mixed(
+    pieces: list[tuple[str, str]],
+) -> None:
+    log = "".join(text + end for text, end in pieces).encode() or b"\n"
+    read_lines(bytes([2 * BUILT_IN_FORMATS.index(HF_CONSOLE)]) + log, Path())
 
 
 TENS = range(10, 80, 10)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Sequence
 from itertools import accumulate
 from typing import Any
@@ -9,9 +10,12 @@ from typing import Any
 import pytest
 
 from fairmfu.ingest.core.schema import TABLES
+from fairmfu.ingest.decode.line_reader import NumberedLine
 from fairmfu.ingest.extract.log_tables import read_log_tables
 from fairmfu.ingest.facts import facts as given
+from fairmfu.ingest.formats.torchtitan.console import TORCHTITAN
 from fairmfu.ingest.formats.torchtitan.job_config import job_config_facts
+from fairmfu.ingest.parse.line_parser import parse_lines
 from fairmfu.metrics.core.messages import NOT_RANKED
 from fairmfu.metrics.pipeline.analysis import analyse
 from fairmfu.metrics.pipeline.messages import MANY_UNREAD_LINES, UNREAD_LINES
@@ -38,6 +42,29 @@ def rates(logs: Any) -> Any:
         return analyse(tables).metrics.row(0, named=True)
 
     return read
+
+
+@pytest.mark.parametrize(
+    ("end", "rate", "mfu"),
+    [
+        ("tps: 7,034  tflops: 407.37  mfu: 41.19%", 7034.0, 0.4119),
+        ("tps: 7,034  tflops: 407.37  mfu: 4_1.19%", 7034.0, None),
+        ("tps: 7,034  tflops: 407.37  mfu: 41.19%  lr: 1.5e-05", 7034.0, 0.4119),
+        ("tps: 7,034  tflops: 407.37  mfu: 41.19%  lr: 1.5e-", 7034.0, 0.4119),
+        ("tps: 7_034  tflops: 407.37  mfu: 41.19%", None, None),
+        ("tps: 7_034", None, None),
+        ("tps: 7e-", None, None),
+    ],
+)
+def test_half_a_number_is_none(end: str, rate: float | None, mfu: float | None) -> None:
+    line = f"step: 10  loss: 2.0000  memory: 30.02GiB(31.59%)  {end}"
+    parsed = parse_lines([NumberedLine(1, f"[titan] {line}", cut=False)], TORCHTITAN)
+    rows = [row for launch in parsed.launches for row in launch.rows]
+    assert [row["logged_tgs"] for row in rows] == ([] if rate is None else [rate])
+    assert [row.get("logged_mfu") for row in rows] == ([] if rate is None else [mfu])
+    assert parsed.unread_lines == (rate is None)
+    extra = json.loads(rows[0]["extra"] or "{}") if rows else {}
+    assert extra.get("lr") == ("1.5e-05" if end.endswith("05") else None)
 
 
 def test_iter_is_one_step_without_its_data(rates: Any) -> None:

@@ -164,6 +164,13 @@ def test_writers_have_three_lines_each_on_average(count: int, apart: bool) -> No
     assert tracks(lines) == (truth(lines) if apart else None)
 
 
+@pytest.mark.parametrize(("count", "apart"), [(2, True), (1, False)])
+def test_a_line_alone_shows_no_pace(count: int, apart: bool) -> None:  # noqa: FBT001
+    """As a damaged line whose step goes back; MIN_TURNS launches, all others of one writer."""
+    lines = merged(writer("a", 12, 10.0, 10.0, 101), writer("b", count, 10.0, 44.0))
+    assert tracks(lines) == (truth(lines) if apart else None)
+
+
 @pytest.mark.parametrize(("odd", "apart"), [(3, True), (4, False)])
 def test_seven_of_ten_lines_keep_the_pace_of_their_writer(odd: int, apart: bool) -> None:  # noqa: FBT001
     """Ten gaps of 10 s of the second, but for some of 50 s."""

@@ -15,6 +15,7 @@ from fairmfu.metrics.compare.comparability import (
 from fairmfu.metrics.compare.repeated_runs import comparison_sides, first_launches, speed_ratio
 from fairmfu.metrics.core.messages import NOT_RANKED
 from fairmfu.metrics.core.run_table import METRICS, metrics_rows
+from fairmfu.reports.text.verdict import join_comparison
 from tests.support.error_kinds import of_kind
 
 RUN: dict[str, Any] = {
@@ -208,7 +209,8 @@ def test_launches_that_continue_one_another_are_one_start() -> None:
 
 
 def test_a_gap_says_why_it_has_no_interval() -> None:
-    rows = rank_runs(metrics({"tgs_low": None, "no_interval": "3 windows"}, {})).to_dicts()
+    table = metrics({"tgs_low": None, "no_interval": "3 windows"}, {})
+    rows = join_comparison(table, rank_runs(table), {})
     for row in rows:
         if row["name"] == "r0":
             row["no_interval"] = "3 windows"

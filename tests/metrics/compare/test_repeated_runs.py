@@ -24,6 +24,7 @@ def run(tgs: float, half: float | None = 0.01, **changes: Any) -> Any:
         "ranked_rate": tgs,
         "setup": "A",
         "chain": f"run of {tgs}",
+        "interval_freedom": None,
         "mfu": tgs / 15_000,
     }
     low, high = (None, None) if half is None else (tgs * math.exp(-half), tgs * math.exp(half))

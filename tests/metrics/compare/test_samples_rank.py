@@ -66,7 +66,7 @@ def test_equal_batches_rank_by_samples(
     (sentence,) = found.sentences
     assert "Ranked by samples/s, because the logs state no sequence length" in sentence
     assert f"both have a global batch of {batch}." in sentence
-    assert "equal model, sequence length, GPUs" in sentence
+    assert "equal model, sequence length, packing, GPUs" in sentence
 
 
 @pytest.mark.parametrize(

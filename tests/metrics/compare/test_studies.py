@@ -317,7 +317,7 @@ def test_scale_by_samples_is_per_gpu(
     assert len(studies_of(*runs, chosen=True)) == 1
 
 
-@pytest.mark.parametrize("unlike", [{"packed": "true"}, {"seq_len": 4096}])
+@pytest.mark.parametrize("unlike", [{"packed": "true"}, {"packed": "partly"}, {"seq_len": 4096}])
 def test_samples_of_other_lengths_have_no_ratio(unlike: dict[str, Any]) -> None:
     """A pack of samples takes longer than a sample: 12 s against 10.2 s is no loss of speed."""
     runs = by_samples(1.57, 8, zero_stage=3), by_samples(1.33, 8, zero_stage=2) | unlike

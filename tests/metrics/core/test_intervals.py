@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
-from math import exp, log, sqrt
-from statistics import geometric_mean, stdev
+from math import exp, isinf, log, sqrt
+from statistics import NormalDist, geometric_mean, stdev
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from scipy.stats import gamma, t
 
 from fairmfu.metrics.core.arrays import FloatArray
 from fairmfu.metrics.core.intervals import (
+    LEAST_STANDARD_ERRORS,
     MIN_QUANTILE_WINDOWS,
     MIN_REPEATS,
     Estimate,
@@ -118,18 +120,65 @@ def test_repeats_have_students_interval_of_their_logarithms(repeats: list[float]
 
 
 def test_repeats_are_no_surer_than_their_own_intervals_make_their_mean() -> None:
-    """Three that agree, each 0.2 up or 0.1 down on the log scale: sqrt(3 x 0.2^2) / 3."""
+    """Three that agree, each 0.2 up or 0.1 down on the log scale: 80 % of sqrt(3 x 0.2^2) / 3."""
     own = [Estimate(100.0, 100 * exp(-0.1), 100 * exp(0.2))] * 3
     found = mean_over_runs([100.0] * 3, own)
     assert found is not None
-    assert log(found.high / 100) == pytest.approx(0.2 / sqrt(3))
-    assert log(100 / found.low) == pytest.approx(0.2 / sqrt(3))
+    least = LEAST_STANDARD_ERRORS / NormalDist().inv_cdf(0.975) / sqrt(3)
+    assert log(found.high / 100) == pytest.approx(0.2 * least)
+    assert log(100 / found.low) == pytest.approx(0.2 * least)
     down = [Estimate(100.0, 100 * exp(-0.3), 100 * exp(0.2))] * 3
     found = mean_over_runs([100.0] * 3, down)
     assert found is not None
-    assert log(found.high / 100) == pytest.approx(0.3 / sqrt(3))
+    assert log(found.high / 100) == pytest.approx(0.3 * least)
+    few = [replace(one, freedom=2.0) for one in down]
+    found = mean_over_runs([100.0] * 3, few)
+    assert found is not None
+    assert log(found.high / 100) == pytest.approx(
+        0.3 * LEAST_STANDARD_ERRORS / t.ppf(0.975, 2) / sqrt(3), rel=0.008
+    )
     apart = [100.0, 120.0, 80.0]
     assert mean_over_runs(apart, own[:1] * 3) == mean_over_runs(apart)  # these differ by more
+
+
+@given(
+    st.lists(st.tuples(st.floats(0.001, 0.5), st.floats(2, 40)), min_size=2, max_size=2),
+)
+def test_a_ratio_has_the_interval_of_welch(sides: list[tuple[float, float]]) -> None:
+    """Of errors d / t(f): the textbook's degrees of freedom, SciPy's t, turned round or not."""
+    one, other = (Estimate(100.0, 100 * exp(-d), 100 * exp(d), f) for d, f in sides)
+    errors = [d / t.ppf(0.975, f) for d, f in sides]
+    variance = sum(error**2 for error in errors)
+    freedom = variance**2 / sum(e**4 / f for e, (_, f) in zip(errors, sides, strict=True))
+    half = t.ppf(0.975, freedom) * sqrt(variance)
+    for between in (estimate_ratio(one, other), estimate_ratio(other, one)):
+        assert between.value == pytest.approx(1)
+        assert log(between.high) == pytest.approx(half, rel=0.016)
+        assert log(between.low) == pytest.approx(-half, rel=0.016)
+
+
+def test_a_ratio_of_unknown_freedom_is_in_quadrature() -> None:
+    one = Estimate(100.0, 100 * exp(-0.3), 100 * exp(0.4))
+    between = estimate_ratio(one, one)
+    assert log(between.high) == pytest.approx(0.5)
+    sure = Estimate(1.0, 1.0, 1.0)
+    assert estimate_ratio(sure, sure) == sure
+
+
+def test_the_freedom_of_a_rate_is_that_of_its_cosines_unless_stalls_widen_it() -> None:
+    random = np.random.default_rng(3)
+    tokens, seconds = np.full(200, 1000.0), random.normal(1.0, 0.01, 200)
+    plain = rate_interval(tokens, seconds, np.zeros(200)).estimate
+    assert plain is not None
+    assert plain.freedom == pytest.approx(8, rel=0.02)
+    stalls = np.zeros(200)
+    stalls[50] = 1.0
+    stalled = rate_interval(tokens, seconds + stalls, stalls).estimate
+    assert stalled is not None
+    assert stalled.freedom > 1000
+    alike = rate_interval(tokens, np.ones(200), np.zeros(200), 0.001).estimate
+    assert alike is not None
+    assert isinf(alike.freedom)
 
 
 # --- one run's rate ------------------------------------------------------------------------

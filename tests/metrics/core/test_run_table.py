@@ -64,7 +64,7 @@ Float64: excluded_share
 List(String): excluded_causes
 Float64: data_share
 Int64: windows
-Float64: effective_windows
+Float64: effective_windows interval_freedom
 String: no_interval
 Int64: steady_from
 Float64: wall_s
@@ -129,7 +129,7 @@ Float64: excluded_share
 List(String): excluded_causes
 Float64: data_share
 Int64: windows
-Float64: effective_windows
+Float64: effective_windows interval_freedom
 String: no_interval
 Int64: steady_from
 Float64: wall_s

@@ -39,6 +39,15 @@ def llama(name: str = "run", **more: str) -> dict[str, Rows]:
 
 
 @pytest.mark.parametrize(
+    ("packed", "mask", "shown"),
+    [("false", "true", "partly"), ("true", "true", "true"), ("false", "false", "false")],
+)
+def test_packs_that_need_not_be_full_are_packed_partly(packed: str, mask: str, shown: str) -> None:
+    """So that their samples/s are not compared with those of single samples."""
+    assert row_of(llama(packed=packed, document_mask=mask))["packed"] == shown
+
+
+@pytest.mark.parametrize(
     ("unread", "read", "ranked"),
     [(0, 20, True), (2, 1, True), (3, 27, True), (3, 26, False), (4, 36, True), (4, 35, False)],
 )

@@ -89,6 +89,21 @@ def test_the_logged_rate_names_one_batch_or_none(batch: int, seconds: float, dec
     assert row["samples_per_update"] in (None, batch)
 
 
+@pytest.mark.parametrize(
+    ("printed", "stated", "batch"),
+    [([16] * 12, None, 16), ([16] * 12, 32, 32), ([16] * 6 + [32] * 6, None, None)],
+)
+def test_a_batch_printed_with_the_steps_counts_unless_the_run_states_another(
+    printed: list[int], stated: int | None, batch: int | None
+) -> None:
+    """A fork of Megatron-DeepSpeed prints the batch of one replica with its steps."""
+    rows = ({"step": n, "elapsed_s": 2.0, "samples": of} for n, of in enumerate(printed, 1))
+    given = facts() if stated is None else facts(global_batch_size=stated)
+    row = rates(steps(*rows), run(elapsed_covers="interval"), given)
+    assert row["samples_per_update"] == batch
+    assert row["samples_per_second"] == (batch and batch / 2)
+
+
 def test_a_changing_rate_names_no_batch() -> None:
     rows = (
         {"step": at, "elapsed_s": 2.0, "logged_samples_per_second": 2.0 + at % 2}
