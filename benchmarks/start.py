@@ -216,6 +216,31 @@ def report(bench: Stores) -> Iterator[Row]:
     )
 
 
+READERS: Final = {"runs": 3, "missing": 3, "explain": 3, "compare": 6}
+"""Commands over kept results, and how many times `import polars` they may take."""
+RATED: Final = "select run_id from metrics where tgs is not null"
+
+
+def readers(bench: Stores) -> Iterator[Row]:
+    """Commands over the kept results of all runs, against `import polars`."""
+    store = bench.many.store
+    for command in ("rescore", "missing"):
+        child([*FAIRMFU, command, "--store", store])
+    shown = json.loads(child([*FAIRMFU, "query", RATED, "--store", store, *AS_JSON]).said)
+    if len(shown) < NEW * bench.nights:
+        raise WrongResultError(f"the store has {len(shown)} runs with a TGS")
+    words = {"explain": [shown[-1]["run_id"]]}
+    polars = "`import polars`"
+    timed: dict[str, Run] = {
+        command: partial(child, [*FAIRMFU, command, *words.get(command, ()), "--store", store])
+        for command in READERS
+    }
+    costs = rounds(timed | {polars: partial(child, [PYTHON, "-c", "import polars"])}, bench.repeats)
+    for command, most in READERS.items():
+        work = f"`fairmfu {command}`, {len(shown):,} runs, metrics kept"
+        yield longer(work, costs, command, polars, Goal(most, at_least=False))
+
+
 def night(bench: Stores) -> Iterator[Row]:
     """A night of 20 new runs behind many, against one behind few; without the pages."""
     places = {bench.few: 1, bench.many: bench.nights}
@@ -244,7 +269,7 @@ def _night(place: Place) -> Cost:
     return child([PYTHON, "-c", QUIET, *place.arguments()], may_exit=ALL_IS_WELL)
 
 
-WORKS: Final = (start_help, start_runs, known, report, night)
+WORKS: Final = (start_help, start_runs, known, report, readers, night)
 SIZES: Final = {"nights": Size(15, 100, "nights of 20 runs in the large store")}
 
 if __name__ == "__main__":
