@@ -376,7 +376,7 @@ def _least_width(heading: str, *cells: str) -> int:
     words = max(map(len, heading.split()), default=0)
     longest = max(map(_longest_line, cells), default=0)
     whole = heading == RUN_HEADING or all(map(_is_number, cells))
-    return max(words, longest if whole else min(longest, MIN_TEXT_WIDTH))
+    return max(1, words, longest if whole else min(longest, MIN_TEXT_WIDTH))
 
 
 def _longest_line(cell: str) -> int:

@@ -164,6 +164,21 @@ def test_a_table_is_laid_out_as_by_rich(frame: pl.DataFrame) -> None:
     assert render_frame(frame, "table") == "\n".join(lines).strip("\n")
 
 
+@given(
+    st.lists(st.sampled_from(["", " ", "  ", "a", "run", "two words"]), max_size=6, unique=True),
+    st.sampled_from([[], [None], [None, "cells of some words"]]),
+    st.integers(1, 60),
+)
+def test_any_headings_fit_any_terminal(
+    headings: list[str], cells: list[str | None], width: int
+) -> None:
+    frame = pl.DataFrame(dict.fromkeys(headings, cells), dict.fromkeys(headings, pl.String))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys.stdout, "isatty", lambda: True)
+        patch.setattr(shutil, "get_terminal_size", lambda *_, **__: os.terminal_size((width, 5)))
+        assert isinstance(render_frame(frame, "table"), str)
+
+
 def test_a_name_is_broken_where_its_parts_meet_and_a_number_nowhere() -> None:
     assert tabular._parts("llama3-8b-8xh100-megatron-deepspeed", 16) == [
         "llama3-8b-",
