@@ -323,7 +323,7 @@ def _read_alike(
                 detected,
                 spool,
                 may_be_page=may_be_page,
-                may_break=may_be_page,
+                may_break=True,
             )
             parsed.append(_Text.of(text.source, by_writer, facts, tried))
         except (FairmfuError, OSError) as error:

@@ -13,6 +13,7 @@ import pytest
 
 from fairmfu.ingest.extract.log_tables import read_log_tables
 from fairmfu.ingest.facts.facts import facts_from_flags
+from fairmfu.ingest.pipeline.api import read_logs
 from fairmfu.metrics.core.messages import NOT_RANKED
 from fairmfu.metrics.pipeline.analysis import analyse
 
@@ -261,3 +262,20 @@ def test_a_pause_or_another_speed_alone_parts_no_run(
     lines += quoted(speed, range(210, 410, 10), 336 + pause - 210 * speed, 40.0)
     found = metrics_of("\n".join(lines) + "\n", tmp_path)
     assert found["steps"].to_list() == [40]
+
+
+# -- logs read together ------------------------------------------------------------------------
+
+
+def test_a_log_has_the_same_runs_alone_as_beside_others(tmp_path: Path) -> None:
+    """Two runs, one behind the other, that only a pause and another speed tell apart."""
+    first = [(step, 10.0 * step) for step in range(10, 110, 10)]
+    second = [(step, 20_000.0 + 20.0 * step) for step in range(110, 210, 10)]
+    lines = (trainer_line(step, at, 2 / step, 200) for step, at in [*first, *second])
+    logs = [tmp_path / f"{name}.jsonl" for name in "abc"]
+    texts = "".join(f"{line}\n" for line in lines), *(clocked([pace], [0], 20) for pace in (9, 11))
+    for log, text in zip(logs, texts, strict=True):
+        log.write_text(text)
+    alone = [read_logs(log)["runs"].height for log in logs]
+    assert alone == [2, 1, 1]
+    assert read_logs(*logs)["runs"].height == sum(alone)
