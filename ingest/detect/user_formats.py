@@ -488,7 +488,7 @@ def _does_not_compile(pattern: str) -> str | None:
         position = error.pos or 0
         rest = f"before {pattern[position : position + 20]}" if pattern[position:] else "its end"
         return f"does not compile at character {position + 1}, {rest}: {error.msg}."
-    except (FutureWarning, OverflowError, RecursionError) as error:
+    except (FutureWarning, OverflowError, RecursionError, ValueError) as error:
         return f"does not compile: {error}."
     return None
 

@@ -266,7 +266,8 @@ class LineMatcher:
         for match in clock.finditer(text, 0, reach):  # noqa: B007 - the last one
             pass
         match = match or _HEAD_STAMP.search(text, 0, reach)
-        return parse_stamp(match["stamp"]) if match else None
+        stamp = match["stamp"] if match else None  # a user's regex may match without one
+        return None if stamp is None else parse_stamp(stamp)
 
 
 def event_row(

@@ -163,6 +163,15 @@ def test_a_format_of_its_own_needs_no_signature_and_no_anchor(tmp_path: Path) ->
     assert rows(log_format, line)[0]["elapsed_s"] == 0.5
 
 
+def test_a_clock_may_match_without_a_stamp(tmp_path: Path) -> None:
+    """Such a line has no time; it is no error."""
+    path = tmp_path / "mine.toml"
+    clock = r"clock = '(?P<stamp>\d{4}-\d\d-\d\d)|]'"
+    path.write_text(ALONE.replace("evidence", f"{clock}\nevidence"))
+    (row,) = rows(load_user_format(path).log_format, "] mine step 3 loss 1.5 took 250")
+    assert row.get("logged_at") is None
+
+
 @pytest.mark.parametrize("end", ["", ","])
 def test_values_may_be_parted_by_commas_alone(end: str, tmp_path: Path) -> None:
     """What stands behind the first of them is no rest of its number."""
@@ -220,6 +229,7 @@ def test_named_formats_keep_their_companions() -> None:
         ('"elapsed"]', '"stamp"]', ["evidence: has 'stamp', but there is no clock"]),
         ('elapsed_covers = "step"', "", ["elapsed_covers: is missing", "step, interval, last_10"]),
         ("(?P<took>", "(?P<took", ["[[steps]] 1, regex: does not compile at character 53, before"]),
+        ("loss (", f"loss{{{5000 * '9'}}} (", ["[[steps]] 1, regex: does not compile: Exceeds"]),
         (
             'loss = "loss"',
             'loss = "los"',
