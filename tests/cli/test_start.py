@@ -49,7 +49,7 @@ COMPUTING = {
 }
 FORMULA = {"fairmfu.metrics.formula.flops", "fairmfu.metrics.formula.model_shapes"}
 UNREAD = {"rich.table", "fairmfu.ingest.formats.registry", "fairmfu.ingest.pipeline.ingest_run"}
-"""What no command over kept results needs: wide tables of rich, and the formats of logs."""
+"""Modules that no command over kept results needs: tables of rich, and the formats of logs."""
 READERS = {
     "runs": FORMULA,
     "missing": FORMULA,
