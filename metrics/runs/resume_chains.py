@@ -4,7 +4,7 @@ A launch continues an earlier one if all of these are true:
 
 - it starts after the earlier launch's first step, at most one log interval after the last step
 - both train the same work
-- it began after the earlier launch's last step
+- it began after the earlier launch's last step; in another file, at most 90 days after
 - in another file, its first loss is on the earlier launch's course
 
 Steps of the earlier launch beyond that point were trained again and are marked.
@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from itertools import groupby
 from typing import Any, Final
 
@@ -30,6 +31,8 @@ from ..throughput.end_to_end import MAX_STAMP_CROSSING
 MAX_NEIGHBOUR_STEPS: Final = 20
 MAX_LOSS_SPREADS: Final = 3.0
 """Most spreads of its neighbours that a first loss on the earlier course deviates by."""
+MAX_DAYS_AWAY: Final = timedelta(days=90)
+"""Longest time from a launch's last line to the first of its restart in another file."""
 
 RESUME_SCHEMA: Final = pl.Schema(
     {
@@ -206,8 +209,9 @@ def _fits() -> pl.Expr:
             same = pl.when(~(resumed & _in_file())).then(same)
         alike &= same.fill_null(value=True)
         known |= same.is_not_null()
-    ended_first = (pl.col("utc") == pl.col("utc_before")) & (
-        pl.col("last_stamp_before") <= pl.col("first_stamp") + MAX_STAMP_CROSSING
+    away = pl.col("first_stamp") - pl.col("last_stamp_before")
+    ended_first = (pl.col("utc") == pl.col("utc_before")) & away.is_between(
+        -MAX_STAMP_CROSSING, MAX_DAYS_AWAY
     )
     follows = (
         pl.when(_in_file())

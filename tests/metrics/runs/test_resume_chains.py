@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from fairmfu.metrics.runs.resume_chains import MAX_LOSS_SPREADS
+from fairmfu.metrics.runs.resume_chains import MAX_DAYS_AWAY, MAX_LOSS_SPREADS
 
 from .test_same_run import START, Rows, course, happened, linked, without
 
@@ -59,6 +59,21 @@ def test_a_resume_begins_when_the_other_has_ended_but_for_crossing_stamps(
     """The first one's last step, the 50th, is stamped 50 s behind its start."""
     begin = START + timedelta(seconds=50 + after_s - 41)
     assert continued(course("first", 1, 50, START), course("second", 41, 90, begin)) is is_resume
+
+
+@pytest.mark.parametrize(("more_s", "is_resume"), [(0.0, True), (0.5, False)])
+def test_a_resume_in_another_file_begins_within_ninety_days(
+    more_s: float, *, is_resume: bool
+) -> None:
+    """Of one file, the order of its launches says enough."""
+    first = course("first", 1, 50, START)
+    begin = START + MAX_DAYS_AWAY + timedelta(seconds=50 + more_s - 41)
+    assert continued(first, course("second", 41, 90, begin)) is is_resume
+    of_one_file = [
+        course("first", 1, 50, START, sha256="file", launch=1),
+        course("second", 41, 90, begin, sha256="file", launch=2),
+    ]
+    assert continued(*of_one_file)
 
 
 @pytest.mark.parametrize("fact", ["model", "seq_len", "global_batch_size", "total_steps"])
