@@ -21,6 +21,7 @@ from ..audit.bridge import build_bridges
 from ..audit.fact_suggestions import Proposal, propose_facts
 from ..audit.formula_checks import FigureLines, FormulaFacts, formula_facts_of
 from ..audit.other_tools import compare_other_formulas
+from ..compare.loss_parity import loss_lines
 from ..core.run_arrays import RunArrays
 from ..core.run_messages import ANALYSIS_FAILED
 from ..core.run_table import (
@@ -115,6 +116,11 @@ class Analysis:
             },
             merged_launches=replace(self.merged_launches, members=members),
         )
+
+    @property
+    def loss_lines(self) -> pl.DataFrame:
+        """Lines with a loss: metrics.compare.loss_parity.loss_lines."""
+        return loss_lines(self.windows)
 
     def with_metrics(self, metrics: pl.DataFrame) -> Analysis:
         """Return the results with some rows of `metrics`."""

@@ -100,6 +100,13 @@ class ReportedRuns:
         return self._of_runs(self.stored.measured.windows)
 
     @cached_property
+    def loss_lines(self) -> pl.DataFrame:
+        """Lines with a loss, as Analysis.loss_lines."""
+        from ..compare.loss_parity import loss_lines  # noqa: PLC0415 - imports numpy
+
+        return loss_lines(self.windows)
+
+    @cached_property
     def events(self) -> pl.DataFrame:
         """Events, as Analysis.events."""
         return self._of_runs(self.stored.measured.tables["events"])

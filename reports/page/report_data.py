@@ -265,7 +265,7 @@ def _ordered_rows(
     All runs are in the order of the groups; runs without a rank come last.
     """
     bridges = parts.analysis.bridges_of(parts.ids)
-    rows = join_comparison(metrics, rank_runs(metrics, parts.windows, price), bridges)
+    rows = join_comparison(metrics, rank_runs(metrics, parts.analysis.loss_lines, price), bridges)
     ranked = sorted(ranked_groups(rows), key=_weight)
     place = {row["run_id"]: at for at, row in enumerate(row for group in ranked for row in group)}
     return ranked, sorted(rows, key=lambda row: place.get(row["run_id"], len(place)))

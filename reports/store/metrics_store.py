@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from fairmfu.metrics.pipeline.analysis import Analysis
     from fairmfu.metrics.pipeline.compared_runs import ComparedRuns
     from fairmfu.metrics.pipeline.incremental import RescoredRuns
+    from fairmfu.metrics.pipeline.launch_tables import LaunchTables
     from fairmfu.metrics.pipeline.partitions import WorkMapper
     from fairmfu.metrics.pipeline.reported_runs import ReportedRuns
 
@@ -196,13 +197,17 @@ def stored_comparison(
     state = current_state(store, overlay)
     metrics = state.metrics
     chosen = choose_runs(metrics)
-    bridges = state.kept.join(chosen.select("run_id"), on="run_id").select("run_id", "bridges")
-    if bridges["bridges"].null_count():
+    kept = state.kept.join(chosen.select("run_id"), on="run_id")
+    if kept["bridges"].null_count():
         return stored_analysis(store, choose_runs, overlay).analysis
-    ids = set(chosen["run_id"])
-    linked = linked_runs(state.kept, ids)
-    tables = store.tables(None if chosen.height == metrics.height else sorted(linked))
-    return compared_runs(metrics, tables, bridges, single_sources=linked == ids)
+
+    def read(ids: set[str]) -> LaunchTables:
+        from fairmfu.metrics.pipeline.launch_tables import LaunchTables  # noqa: PLC0415 - imports much
+
+        linked = linked_runs(state.kept, ids)
+        return LaunchTables(store.tables(sorted(linked)), single_sources=linked == ids)
+
+    return compared_runs(metrics, kept, read)
 
 
 class StoredRuns(NamedTuple):
