@@ -307,7 +307,7 @@ class Store:
         if self._is_new():
             return {}
         with self._connected() as con:
-            return dict(con.sql("select sha256, path from held.sources").fetchall())
+            return dict(catalogue.fetch_rows(con, "select sha256, path from held.sources"))
 
     def outdated_sources(self) -> dict[str, OutdatedSource]:
         """Return sources that today's readers read differently, by content hash.
@@ -324,7 +324,7 @@ class Store:
         if self._is_new():
             return set()
         with self._connected() as con:
-            return {size for (size,) in con.sql("select bytes from held.sources").fetchall()}
+            return {size for (size,) in catalogue.fetch_rows(con, "select bytes from held.sources")}
 
     def files(self) -> dict[str, FileMark]:
         """Return the remembered states of files by path; a mere cache.
@@ -334,11 +334,12 @@ class Store:
         if self._is_new():
             return {}
         with self._connected() as con:
-            rows = con.sql(
+            rows = catalogue.fetch_rows(
+                con,
                 f"select {', '.join(FILE_MARK_SCHEMA)} from held.files "  # noqa: S608
                 "where path not like '%/' "
-                "and (sha256 = '' or sha256 in (select sha256 from held.sources))"
-            ).fetchall()
+                "and (sha256 = '' or sha256 in (select sha256 from held.sources))",
+            )
         return {row[0]: FileMark._make(row) for row in rows}
 
     def folders(self) -> KnownFolders:
@@ -373,11 +374,12 @@ class Store:
     def facts_of(self, run_id: str) -> pl.DataFrame:
         """Return the rows of `facts` of one run, in order."""
         with self._reading(("facts",)) as con:
-            rows = con.sql(
+            rows = catalogue.fetch_rows(
+                con,
                 f"select {', '.join(TABLES['facts'])} from facts "  # noqa: S608 - constants
                 "where run_id = $run order by sequence",
-                params={"run": run_id},
-            ).fetchall()
+                {"run": run_id},
+            )
         return pl.DataFrame(rows, schema=frame_schema("facts"), orient="row")
 
     def tables(self, runs: Collection[str] | None = None) -> Tables:
@@ -416,7 +418,7 @@ class Store:
         if self._is_new():
             return [], 0
         with self._connected() as con:
-            runs = [run for (run,) in con.sql(catalogue.OUTDATED_RUNS_SQL).fetchall()]
+            runs = [run for (run,) in catalogue.fetch_rows(con, catalogue.OUTDATED_RUNS_SQL)]
             return sorted(runs), catalogue.last_batch(con)
 
     def runs_changed_since(self, state: int) -> list[str]:
@@ -425,7 +427,7 @@ class Store:
             return []
         with self._connected() as con:
             sql = "select run_id from held.runs where touched > $since order by 1"
-            return [run for (run,) in con.sql(sql, params={"since": state}).fetchall()]
+            return [run for (run,) in catalogue.fetch_rows(con, sql, {"since": state})]
 
     def query(
         self,
