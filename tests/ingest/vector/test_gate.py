@@ -47,7 +47,7 @@ from tests.support.folders import ROOT
 from tests.support.log_lines import KINDS, Kind, Style, noise, write_log
 from tests.tools.corpus import CORPUS, GENERATED
 
-pytestmark = sampled(3)
+pytestmark = sampled(6)
 
 LINES: Final = int(os.environ.get("FAIRMFU_GATE") or 0)
 """Damaged lines a format; 0 in ordinary tests, which take `FEW`."""
