@@ -95,7 +95,7 @@ def shared_readers() -> Iterator[None]:
 
 @contextmanager
 def shared_beginnings() -> Iterator[None]:
-    """Stores in temporary folders begin with a copy of the first empty catalogue of their schema."""
+    """Stores in temporary folders begin with a copy of an empty catalogue of their schema."""
     begun: dict[str, bytes] = {}
     begin = Store._begin
 

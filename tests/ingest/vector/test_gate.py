@@ -292,7 +292,7 @@ def test_damaged_event_files_are_read_alike(
 ) -> None:
     values = by_line = rows = refused = 0
     seed = FIRST
-    while values < (LINES or 10 * FEW):
+    while values < (LINES or 4 * FEW):
         path = tmp_path / f"events.out.tfevents.{seed}"
         draw = Random(seed)  # noqa: S311 - no secret
         damaged_events(path, log_format, seed, 800 if LINES else 120)
