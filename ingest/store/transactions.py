@@ -82,7 +82,7 @@ class StoreWriter:
         earlier_contents: hashes of contents that files of this batch began with.
         """
         self.connection.register("asked", scope.frame())
-        source_rows = self.connection.sql(catalogue.STORED_SOURCES_SQL).fetchall()
+        source_rows = catalogue.fetch_rows(self.connection, catalogue.STORED_SOURCES_SQL)
         facts = self.connection.sql(catalogue.STORED_FACTS_SQL).pl()
         self.connection.unregister("asked")
         stored = [

@@ -33,7 +33,7 @@ from tests.support.effort import THOROUGH, sampled
 from tests.support.error_kinds import of_kind
 from tests.support.folders import ROOT
 
-pytestmark = sampled(2)
+pytestmark = sampled(5)
 
 SYNTHETIC = ROOT / "sample_logs" / "synthetic"
 AT = "2026-11-20T03:04:05.000600700Z"

@@ -162,7 +162,7 @@ CHANGES = [
 ]
 
 
-@sampled(2)
+@sampled(4)
 @pytest.mark.parametrize("change", CHANGES, ids=lambda change: str(change.__name__))
 def test_a_change_is_seen_as_it_is_file_by_file(
     change: Callable[[Path, Titan], None], folder: Path, store: Store, titan: Titan
