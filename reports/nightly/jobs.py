@@ -158,8 +158,8 @@ def succeeds(new: Sequence[Row], old: Sequence[Row]) -> bool:
 
     Both are of one place, and the new ones began after the last old one.
     """
-    (first, _), (_, last) = _span(new), _span(old)
-    return bool(new[0]["place"]) and new[0]["place"] == old[-1]["place"] and first > last
+    place = new[0]["place"]
+    return bool(place) and place == old[-1]["place"] and _span(new)[0] > _span(old)[1]
 
 
 def _span(rows: Sequence[Row]) -> tuple[datetime, datetime]:
