@@ -103,7 +103,7 @@ SOURCE_SCHEMA: Final = pl.Schema(
 """Columns of sources.
 
 status: read, known, failed or passed; kind: identifier of the message
-place: what the logs of one job share (ingest.extract.run_names.job_place)
+place: what the logs of one job share (ingest.extract.run_names.job_place), with a launch_error
 launch_error: of a launch that failed before any step, so that it has no run
 new: not told by an earlier night
 """
