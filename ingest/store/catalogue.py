@@ -353,6 +353,12 @@ def apply_batch(connection: Connection, batch: int, frames: Mapping[str, pl.Data
         _append(connection, "scored", scored)
 
 
+def is_empty(connection: Connection) -> bool:
+    """Return whether a catalogue has neither sources nor facts, as that of a new store."""
+    sql = "select 1 from held.sources union all select 1 from held.facts limit 1"
+    return not fetch_rows(connection, sql)
+
+
 def register_parts(connection: Connection, parts: Sequence[ParquetPart]) -> None:
     """Add live parts."""
     _append(connection, "parts", parts_frame(parts))
@@ -375,8 +381,12 @@ def mark_files(connection: Connection, files: Iterable[FileMark]) -> None:
     """Replace the remembered state of files."""
     frame = pl.DataFrame(list(files), schema=FILE_MARK_SCHEMA, orient="row")
     frame = frame.unique("path", keep="last", maintain_order=True)
-    _run(connection, frame, "delete from held.files where path in (select path from frame)")
-    _append(connection, "files", frame)
+    _run(
+        connection,
+        frame,
+        "delete from held.files where path in (select path from frame)",
+        "insert into held.files by name select * from frame",
+    )
 
 
 def sources_state(connection: Connection) -> tuple[int, int]:
@@ -403,13 +413,11 @@ def remember_folders(connection: Connection, signatures: Mapping[str, str]) -> N
 def _forget(con: Connection, sources: pl.DataFrame) -> None:
     """Delete sources by sha256; facts given by hand stay for the replacing source."""
     con.register("frame", sources)
-    is_stored = fetch_rows(con, f"select 1 from held.sources where {_SOURCES} limit 1")  # noqa: S608
+    if fetch_rows(con, f"select 1 from held.sources where {_SOURCES} limit 1"):  # noqa: S608
+        con.execute(f"delete from held.facts where not {FLAG_ORIGIN_SQL} and {_THEIR_FACTS}")  # noqa: S608
+        for table in ("runs", "sources"):
+            con.execute(f"delete from held.{table} where {_SOURCES}")  # noqa: S608
     con.unregister("frame")
-    if not is_stored:
-        return
-    _run(con, sources, f"delete from held.facts where not {FLAG_ORIGIN_SQL} and {_THEIR_FACTS}")  # noqa: S608
-    for table in ("runs", "sources"):
-        _run(con, sources, f"delete from held.{table} where {_SOURCES}")  # noqa: S608
 
 
 def _replace_beside(con: Connection, batch: int, facts: pl.DataFrame) -> None:
@@ -460,10 +468,11 @@ def _touch(con: Connection, batch: int, frame: pl.DataFrame, by: str) -> None:
     )
 
 
-def _run(con: Connection, frame: pl.DataFrame, sql: str) -> None:
-    """Execute a statement about the rows of `frame`."""
+def _run(con: Connection, frame: pl.DataFrame, *statements: str) -> None:
+    """Execute statements about the rows of `frame`."""
     con.register("frame", frame.rechunk())  # DuckDB takes 0.15 ms for each chunk
-    con.execute(sql)
+    for sql in statements:
+        con.execute(sql)
     con.unregister("frame")
 
 

@@ -398,7 +398,7 @@ print(rows)
 @pytest.mark.parametrize("kind", KINDS if THOROUGH else KINDS[:1], ids=lambda kind: kind.log_format)
 def test_plans_of_a_large_log_can_be_sent(kind: Kind, tmp_path: Path) -> None:
     """Polars' own pickling waits for its threads with Python's lock: see arrays.owned."""
-    rows = write_log(tmp_path / "run.log", kind, 4_000_000)
+    rows = write_log(tmp_path / "run.log", kind, 8_000_000 if THOROUGH else 4_000_000)
     command = [sys.executable, "-c", SENT, kind.log_format, tmp_path / "run.log"]
     alone = {**os.environ, "POLARS_MAX_THREADS": "1"}
     told = subprocess.check_output(command, cwd=ROOT, env=alone, timeout=60)  # noqa: S603

@@ -578,6 +578,7 @@ WITHOUT_PAGES = """
 from fairmfu.cli import main
 from fairmfu.reports.nightly import night_html, night_outputs, nightly
 
+nightly.render_process.start_drawing = lambda _: None
 nightly.full_page = lambda *_: "runs"
 night_outputs.svgs = lambda _: {"overview.svg": "<svg/>"}
 night_html.pages = lambda night: (f"night {night.number}", "kept")
