@@ -6,7 +6,7 @@ no random id: the same store gives the same content.
 
 from __future__ import annotations
 
-import math
+import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib import metadata
@@ -358,20 +358,20 @@ def report_json(content: ReportContent) -> Json:
 
 
 def json_value(value: Any) -> Any:  # noqa: ANN401 - whatever JSON can carry, and what it can't
-    """Return a value for JSON: no NaN, no infinity, times in ISO 8601."""
-    kind = type(value)
-    if kind is float:
-        return value if math.isfinite(value) else None
-    if kind in JSON_SCALARS:
-        return value
+    """Return a value for JSON: no NaN, no infinity, times in ISO 8601.
+
+    Writing and reading JSON is several times faster than a walk through the values.
+    """
+    return json.loads(json.dumps(value, default=_json_object), parse_constant=lambda _: None)
+
+
+def _json_object(value: Any) -> Any:  # noqa: ANN401 - whatever JSON can't carry
+    """Return a mapping as dict, a sequence as list, and a time as text."""
     if isinstance(value, Mapping):
-        return {key: json_value(item) for key, item in value.items()}
+        return dict(value)
     if isinstance(value, Sequence):
-        return [json_value(item) for item in value]
+        return list(value)
     return value.isoformat()
-
-
-JSON_SCALARS: Final = frozenset((str, int, bool, type(None)))
 
 
 # --- what is said of groups ---------------------------------------------------------------
