@@ -2268,13 +2268,13 @@ def _analysis_of_chosen(
     return stored_analysis(store, choose_runs, _overlay()).analysis
 
 
-def _stored_runs(store: Store, names: Sequence[str]) -> StoredRuns:
+def _stored_runs(store: Store, names: Sequence[str], *, curves: bool = False) -> StoredRuns:
     """Return the runs of these names to report, by default all."""
     from fairmfu.metrics import choose
     from fairmfu.reports.store.metrics_store import stored_runs
 
     choice = (lambda runs: choose(runs, *names)) if names else None
-    return stored_runs(store, choice, _overlay())
+    return stored_runs(store, choice, _overlay(), curves=curves)
 
 
 def _stored_inputs(
@@ -2287,7 +2287,7 @@ def _stored_inputs(
     from fairmfu.reports.store.kept_needs import asked_facts
 
     overlay = _overlay()
-    analysis, state = _stored_runs(store, names)
+    analysis, state = _stored_runs(store, names, curves=True)
     chosen = choose(analysis.metrics, *names)
     asked = asked_facts(store, state, metrics_rows(chosen), overlay)
     if isinstance(analysis, ReportedRuns) and not names:

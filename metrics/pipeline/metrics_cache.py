@@ -16,6 +16,7 @@ import polars as pl
 
 from fairmfu.ingest.core.schema import BOOL, FLOAT, INT, READING_CHANGES, TEXT, TEXT_LIST
 
+from ..core.curve_columns import CURVE_PARTS, part_type
 from ..core.link_columns import LAST_STEP_SCHEMA, LAUNCH_COURSE_SCHEMA
 from ..core.run_table import METRICS, with_cross_run_warnings
 from ..formula import accelerators
@@ -64,6 +65,7 @@ KEPT_SCHEMA: Final = pl.Schema(
         "ends": pl.List(pl.Struct({name: LAST_STEP_SCHEMA[name] for name in LAST_STEP_FIELDS})),
         "bridges": pl.List(pl.Struct(BRIDGE_FIELDS)),
         "audit": pl.Struct(AUDIT_FIELDS),
+        "curve": pl.Struct({name: part_type(schema) for name, schema in CURVE_PARTS.items()}),
         "needs": pl.Struct({"facts": TEXT_LIST, "gain": TEXT, "obstacle": TEXT}),
         "peaks": TEXT,
         "program": TEXT,
@@ -80,11 +82,15 @@ course: metrics.core.link_columns.LAUNCH_COURSE_SCHEMA; null without steps
 ends: metrics.core.link_columns.LAST_STEP_SCHEMA per rank; null in rows of another layout
 bridges: Analysis.bridges; null if building them raises
 audit: Analysis.audits; null if the era has no name of its own
+curve: metrics.pipeline.kept_curves.curve_rows; null if computing it raises, and where not read
 needs: metrics.pipeline.missing_facts.AskedFacts; null until somebody asks for missing facts
 peaks: `peaks_hash` at the time of computing
 program: version of fairmfu
 columns: `columns_hash` at the time of computing; rows of other columns have nulls for later columns
 """
+
+LARGE_COLUMNS: Final = ("curve",)
+"""Columns that most commands do not read."""
 
 OUTDATED_SCHEMA: Final = pl.Schema(
     {"run_id": TEXT, "formula": TEXT, "peaks": TEXT, "program": TEXT, "columns": TEXT, "why": TEXT}

@@ -80,6 +80,7 @@ class ReportedRuns:
         (metrics.pipeline.kept_audits)
     stored: tables of these runs
     kept_bridges: bridges by run_id; none for a run without
+    kept_curves: run_id, and `curve` of metrics.pipeline.kept_curves; None where not read
     failed: runs that could not be presented
     """
 
@@ -88,6 +89,7 @@ class ReportedRuns:
     kept_bridges: Mapping[str, list[Bridge]]
     audits: Mapping[str, Audit]
     overlay: Sequence[Accelerator]
+    kept_curves: pl.DataFrame | None = None
     failed: frozenset[str] = frozenset()
 
     def with_metrics(self, metrics: pl.DataFrame) -> ReportedRuns:
@@ -98,6 +100,19 @@ class ReportedRuns:
     def windows(self) -> pl.DataFrame:
         """Windows, as Analysis.windows."""
         return self._of_runs(self.stored.measured.windows)
+
+    @property
+    def losses(self) -> pl.DataFrame:
+        """Windows without marks of warm-up, for metrics.compare.loss_parity."""
+        return self._of_runs(self.stored.measured.unmarked_windows)
+
+    def curves(self, run_ids: Sequence[str]) -> pl.DataFrame:
+        """Return the curves of runs, as Analysis.curves."""
+        if self.kept_curves is None or self.failed:
+            from .kept_curves import curves_of  # noqa: PLC0415 - imports much
+
+            return curves_of(self, run_ids)
+        return self.kept_curves.filter(pl.col("run_id").is_in(list(run_ids)))
 
     @cached_property
     def events(self) -> pl.DataFrame:
@@ -167,9 +182,10 @@ def reported_runs(
 ) -> ReportedRuns:
     """Return the runs of `kept`, with the metrics of all runs.
 
-    stored: of these runs; kept: run_id, and the columns `bridges` and `audit` of
+    stored: of these runs; kept: run_id, and the columns `bridges`, `audit` and `curve` of
         metrics.pipeline.metrics_cache.KEPT_SCHEMA
     """
     bridges = kept_bridges(kept.select("run_id", "bridges"))
     audits = {run_id: kept_audit(row) for run_id, row in kept.select("run_id", "audit").iter_rows()}
-    return ReportedRuns(metrics, stored, bridges, audits, overlay)
+    curves = kept.select("run_id", "curve") if kept["curve"].null_count() == 0 else None
+    return ReportedRuns(metrics, stored, bridges, audits, overlay, curves)

@@ -25,7 +25,7 @@ from fairmfu.metrics.pipeline.run_needs import (
     rows_of,
 )
 
-from .metrics_store import METRICS_TABLE, MetricsState, current_state
+from .metrics_store import METRICS_TABLE, MetricsState, current_state, kept_rows
 
 
 def current_needs(
@@ -61,10 +61,17 @@ def asked_facts(
         fresh = ask_facts(new, store.tables(members), overlay)
         if not state.outdated:
             with suppress(StoreError):
-                answered = _with_answers(state.kept, fresh)
+                answered = _with_answers(_whole_rows(store, state), fresh)
                 store.without_waiting().keep(METRICS_TABLE, answered, state.as_of)
     answers = {**kept, **fresh}
     return {row["run_id"]: answers[row["run_id"]] for row in lacking}
+
+
+def _whole_rows(store: Store, state: MetricsState) -> pl.DataFrame:
+    """Return the kept rows of a state with their curves: a row is kept whole."""
+    read = kept_rows(store, curves=True).select("run_id", "curve")
+    rows = state.kept.join(read, on="run_id", how="left", suffix="_read")
+    return rows.with_columns(curve=pl.coalesce("curve", "curve_read")).drop("curve_read")
 
 
 def _kept_answers(kept: pl.DataFrame) -> dict[str, AskedFacts]:

@@ -21,7 +21,7 @@ from fairmfu.ingest.store.store import Store
 from fairmfu.metrics.core.run_table import not_null
 from fairmfu.metrics.formula.accelerators import Accelerator
 from fairmfu.metrics.pipeline import metrics_cache as scores
-from fairmfu.metrics.pipeline.metrics_cache import KEPT_SCHEMA
+from fairmfu.metrics.pipeline.metrics_cache import KEPT_SCHEMA, LARGE_COLUMNS
 from fairmfu.metrics.pipeline.run_links import linked_runs
 
 if TYPE_CHECKING:
@@ -61,21 +61,24 @@ class MetricsState:
         return scores.finish_metrics(self.kept)
 
 
-def update_metrics(
+def update_metrics(  # noqa: PLR0913 - each is an option of a command
     store: Store,
     overlay: Sequence[Accelerator] = (),
     extra_runs: Collection[str] = (),
     *,
     rescore_outdated: bool = False,
     compute_each: WorkMapper | None = None,
+    curves: bool = False,
 ) -> MetricsState:
     """Return metrics of all runs; compute those with newer inputs and `extra_runs`.
 
     rescore_outdated: compute also those from another formula, other peaks or an older program.
-        compute_each: computes partitions of many runs; by default this process. Nothing is written:
-        `store_metrics` does that. Raises StoreError if nothing was ever stored.
+        compute_each: computes partitions of many runs; by default this process. curves: read also
+        the curves of kept rows. Nothing is written: `store_metrics` does that.
+
+    Raises StoreError if nothing was ever stored.
     """
-    found = _outdated(store, overlay)
+    found = _outdated(store, overlay, curves=curves)
     wanted = found.unlike if rescore_outdated else frozenset[str]()
     changed = frozenset({*found.stale, *extra_runs, *wanted})
     before = found.before
@@ -104,11 +107,11 @@ class _Outdated(NamedTuple):
     as_of: int
 
 
-def _outdated(store: Store, overlay: Sequence[Accelerator]) -> _Outdated:
+def _outdated(store: Store, overlay: Sequence[Accelerator], *, curves: bool = False) -> _Outdated:
     """Find the runs to compute again. Raises StoreError if nothing was ever stored."""
     store.require_batches()
     stale, as_of = store.outdated_runs()
-    before = _kept(store)
+    before = kept_rows(store, curves=curves)
     unlike = frozenset(scores.outdated_rows(before, overlay)["run_id"])
     return _Outdated(before, frozenset(stale), unlike, as_of)
 
@@ -216,11 +219,14 @@ def stored_runs(
     store: Store,
     choose_runs: Callable[[pl.DataFrame], pl.DataFrame] | None = None,
     overlay: Sequence[Accelerator] = (),
+    *,
+    curves: bool = False,
 ) -> StoredRuns:
     """Return the inputs of a report on chosen runs, from kept results.
 
     Equals `stored_analysis` for a report, a chart or an export. Analyses the runs where that is
-    needed anyway: most are new, or a run failed. choose_runs: as there; None for all runs.
+    needed anyway: most are new, or a run failed. choose_runs: as there; None for all runs. curves:
+    read the kept curves, for a report of many runs.
     """
     from fairmfu.metrics.pipeline.reported_runs import (  # noqa: PLC0415 - imports much
         StoredTables,
@@ -229,7 +235,7 @@ def stored_runs(
 
     if choose_runs is None and _are_most_new(store, overlay):
         return StoredRuns(*stored_analysis(store, choose_runs, overlay))
-    state = current_state(store, overlay)
+    state = current_state(store, overlay, curves=curves)
     metrics = state.metrics
     chosen = metrics if choose_runs is None else choose_runs(metrics)
     kept = state.kept.join(chosen.select("run_id"), on="run_id")
@@ -304,9 +310,11 @@ def current_metrics(store: Store, overlay: Sequence[Accelerator] = ()) -> pl.Dat
     return current_state(store, overlay).metrics
 
 
-def current_state(store: Store, overlay: Sequence[Accelerator]) -> MetricsState:
+def current_state(
+    store: Store, overlay: Sequence[Accelerator], *, curves: bool = False
+) -> MetricsState:
     """Return the state for `current_metrics`, and keep what was computed if possible."""
-    found = update_metrics(store, overlay, rescore_outdated=True)
+    found = update_metrics(store, overlay, rescore_outdated=True, curves=curves)
     _keep_if_possible(store, found)
     return found
 
@@ -351,7 +359,7 @@ def rescore_all(
 
     Returns the number of runs. Works in batches, so that an interrupted call resumes.
     """
-    old = scores.outdated_rows(_kept(store), overlay)["run_id"].to_list()
+    old = scores.outdated_rows(kept_rows(store), overlay)["run_id"].to_list()
     done = 0
     for first in range(0, max(len(old), 1), RESCORE_BATCH):
         found = update_metrics(store, overlay, old[first : first + RESCORE_BATCH])
@@ -362,8 +370,10 @@ def rescore_all(
     return done
 
 
-def _kept(store: Store) -> pl.DataFrame:
-    rows = store.kept(METRICS_TABLE, latest_by=("run_id",))
+def kept_rows(store: Store, *, curves: bool = False) -> pl.DataFrame:
+    """Return the kept rows of all runs, in columns of KEPT_SCHEMA; curves: read them too."""
+    without = () if curves else LARGE_COLUMNS
+    rows = store.kept(METRICS_TABLE, latest_by=("run_id",), without=without)
     if rows.is_empty():
         return KEPT_SCHEMA.to_frame()
     return scores.upgrade_kept(rows).filter(pl.col("lead").is_not_null())
