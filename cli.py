@@ -2285,16 +2285,15 @@ def _stored_inputs(
     from fairmfu.metrics.core.run_table import metrics_rows
     from fairmfu.metrics.pipeline.reported_runs import ReportedRuns
     from fairmfu.reports.store.kept_needs import asked_facts
+    from fairmfu.reports.store.metrics_store import TablesOnDemand
 
     overlay = _overlay()
     analysis, state = _stored_runs(store, names, curves=True)
     chosen = choose(analysis.metrics, *names)
     asked = asked_facts(store, state, metrics_rows(chosen), overlay)
-    if isinstance(analysis, ReportedRuns) and not names:
-        tables = analysis.stored.tables
-    else:
-        members = chosen["members"].explode().drop_nulls().to_list() if names else None
-        tables = store.tables(members)
+    members = chosen["members"].explode().drop_nulls().to_list() if names else None
+    kept = isinstance(analysis, ReportedRuns)
+    tables = TablesOnDemand(store, members) if kept else store.tables(members)
     return tables, {"overlay": overlay, "analysis": analysis, "asked": asked}
 
 

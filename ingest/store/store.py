@@ -400,9 +400,8 @@ class Store:
         """Return rows of a table that belongs to no log, oldest first.
 
         latest_by: only the newest rows per value of these columns. without: columns to leave out.
-        The column `as_of` is the state
-        of the store that the rows were computed from. Empty, without columns, if nothing was
-        stored.
+        The column `as_of` is the state of the store that the rows were computed from. Empty,
+        without columns, if nothing was stored.
         """
         if self._is_new():
             return pl.DataFrame()

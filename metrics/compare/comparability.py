@@ -24,7 +24,7 @@ from fairmfu.ingest.core.schema import row_dtypes
 from ..audit.logged_figures import PER_GPU_FIGURES, SAMPLES_FIGURE
 from ..core.arrays import IntArray
 from ..core.messages import NOT_RANKED, as_clause
-from ..core.run_table import MetricsRow, metrics_rows, not_null, value_of
+from ..core.run_table import METRICS, MetricsRow, metrics_rows, not_null, value_of
 from ..core.run_words import EVIDENCE_LABELS
 from ..throughput.resolved_facts import SETUP_FACTS
 from . import cost, loss_parity, repeated_runs
@@ -70,6 +70,11 @@ VARIABLE_COLUMNS: Final = (
     "time_basis",
 )
 """Columns that may differ between ranked runs: compared, or shown beside the comparison."""
+
+WORDED_COLUMNS: Final = tuple(
+    name for name in VARIABLE_COLUMNS if METRICS[name] in {pl.String(), pl.Boolean()}
+)
+"""Names of VARIABLE_COLUMNS that may hold true or false."""
 
 MEASURED_COLUMNS: Final = ("attended_pairs", "flops_per_token")
 """Names of VARIABLE_COLUMNS that are measured if documents are masked, so that repeats may differ
@@ -274,7 +279,7 @@ def _same_source(first: MetricsRow, second: MetricsRow) -> bool:
 
 def _keyed(row: MetricsRow) -> ComparisonRow:
     """Return a row with its token basis, our TFLOP/s and obstacles to any ranking."""
-    said = {name: plain_value(value_of(row, name)) for name in VARIABLE_COLUMNS}
+    said = {name: plain_value(value_of(row, name)) for name in WORDED_COLUMNS}
     tgs, flops = row["tgs"], row["flops_per_token"]
     keyed = cast(ComparisonRow, {**row, **said})
     keyed["no_interval"] = row.get("no_interval")
@@ -350,14 +355,13 @@ def _obstacles(row: ComparisonRow) -> list[str]:
 
 def rank_runs(
     metrics: pl.DataFrame,
-    windows: pl.DataFrame | None = None,
+    losses: pl.DataFrame | None = None,
     price: cost.Price | cost.Prices | None = None,
 ) -> pl.DataFrame:
     """Return groups of like-for-like runs, fastest first; unranked runs come last.
 
-    metrics: as `metrics.pipeline.analysis.Analysis.metrics`; windows: as
-        `metrics.throughput.windows.build_windows`, for the loss at equal tokens; price: of one
-        GPU-hour.
+    metrics: as `metrics.pipeline.analysis.Analysis.metrics`; losses: of `loss_parity.loss_lines`,
+        for the loss at equal tokens; price: of one GPU-hour.
 
     Columns of COMPARISON include
 
@@ -384,7 +388,7 @@ def rank_runs(
         _with_costs(row, prices.of(row["device"])) | {"chain": first[row["run_id"]]} for row in rows
     ]
     groups = _groups(row for row in rows if not row["not_ranked"])
-    groups = [group for group in groups if _stays_together(group, groups, windows)]
+    groups = [group for group in groups if _stays_together(group, groups, losses)]
     apart = sorted((r for r in rows if r["not_ranked"]), key=lambda row: str(row["name"]))
     labels = Counter(_label(group[0]) for group in groups)
     found = [_ranked(group, twice=labels[_label(group[0])] > 1) for group in groups]
@@ -394,7 +398,7 @@ def rank_runs(
     out = [row for group in found for row in group]
     out += [row | {"group": None, "differs": [], "nearest_differs": []} for row in apart]
     frame = pl.DataFrame([{n: row.get(n) for n in COMPARISON} for row in out], schema=COMPARISON)
-    return frame if windows is None else _with_losses(frame, windows)
+    return frame if losses is None else _with_losses(frame, losses)
 
 
 def _groups(rows: Iterable[ComparisonRow]) -> list[list[ComparisonRow]]:
@@ -425,7 +429,7 @@ def _groups(rows: Iterable[ComparisonRow]) -> list[list[ComparisonRow]]:
 def _stays_together(
     group: Sequence[ComparisonRow],
     groups: Sequence[Sequence[ComparisonRow]],
-    windows: pl.DataFrame | None,
+    losses: pl.DataFrame | None,
 ) -> bool:
     """Return whether a group is ranked; else say why in its rows.
 
@@ -435,15 +439,15 @@ def _stays_together(
     first = group[0]
     if first["ranked_unit"] != SAMPLE_UNIT:
         return True
-    losses = _unlike_losses(group, windows)
-    if len(group) > 1 and losses is None:
+    unlike_losses = _unlike_losses(group, losses)
+    if len(group) > 1 and unlike_losses is None:
         return True
     others = [other[0] for other in groups if other[0]["ranked_unit"] == SAMPLE_UNIT]
     pairs = [(other, _pair(first, other)) for other in others if other is not first]
     for row in group:
         row["not_ranked"] = [_no_tgs(row)]
         if len(group) > 1:
-            row["not_ranked"].append(as_clause(WORK_UNCONFIRMED(losses=losses)))
+            row["not_ranked"].append(as_clause(WORK_UNCONFIRMED(losses=unlike_losses)))
         elif pairs:
             other, pair = min(pairs, key=lambda item: len(item[1].differing_columns))
             unlike = SAMPLES_UNLIKE(other=other["name"], differences="; ".join(pair.differences))
@@ -451,15 +455,15 @@ def _stays_together(
     return False
 
 
-def _unlike_losses(group: Sequence[ComparisonRow], windows: pl.DataFrame | None) -> str | None:
+def _unlike_losses(group: Sequence[ComparisonRow], losses: pl.DataFrame | None) -> str | None:
     """Say that losses do not show runs of one model; None if they do."""
-    if windows is None or len(group) == 1:
+    if losses is None or len(group) == 1:
         return "their losses were not compared"
     ids = [row["run_id"] for row in group]
-    losses = loss_parity.compare_losses(windows, [ids], by_steps=ids)
-    if losses["same_loss"].null_count():
+    compared = loss_parity.compare_losses(losses, [ids], by_steps=ids)
+    if compared["same_loss"].null_count():
         return "their losses cannot be compared"
-    return None if losses["same_loss"].all() else "their losses differ at equal steps"
+    return None if compared["same_loss"].all() else "their losses differ at equal steps"
 
 
 TOKEN_GROUPS: Final = {
@@ -510,7 +514,12 @@ def _ranked(group: Sequence[ComparisonRow], *, twice: bool) -> list[ComparisonRo
         differs += _formula_differences(group)
     sides = repeated_runs.comparison_sides(order)
     best_rate = sides[0].rate
-    rows = [_relative_to_best(row, side, sides[0]) for side in sides for row in side.rows]
+    relative = [_relative_to_best(side, sides[0]) for side in sides]
+    rows = [
+        cast(ComparisonRow, row | to_best)
+        for side, to_best in zip(sides, relative, strict=True)
+        for row in side.rows
+    ]
     return [
         row
         | {
@@ -552,13 +561,13 @@ DOCUMENT_BORDERS: Final = "document borders"
 
 
 def _relative_to_best(
-    row: ComparisonRow, side: repeated_runs.ComparisonSide, best: repeated_runs.ComparisonSide
-) -> ComparisonRow:
-    """Return a row with its side's speed relative to the best; the best is tied."""
+    side: repeated_runs.ComparisonSide, best: repeated_runs.ComparisonSide
+) -> ComparisonColumns:
+    """Return the columns of a side's speed relative to the best; the best is tied."""
     if side is best:
-        return row | {"repeats": side.repeats, "tied_with_best": True}
+        return {"repeats": side.repeats, "tied_with_best": True}
     gap = repeated_runs.speed_ratio(side, best)
-    return row | {
+    return {
         "repeats": side.repeats,
         "relative_low": gap.low,
         "relative_high": gap.high,
@@ -599,13 +608,13 @@ def _with_costs(row: ComparisonRow, price: cost.Price | None) -> ComparisonRow:
     }
 
 
-def _with_losses(frame: pl.DataFrame, windows: pl.DataFrame) -> pl.DataFrame:
+def _with_losses(frame: pl.DataFrame, losses: pl.DataFrame) -> pl.DataFrame:
     ranked = frame.filter(pl.col("rank").is_not_null())
     groups = ranked.group_by("group", maintain_order=True).agg("run_id")["run_id"].to_list()
     by_steps = ranked.filter(ranked_unit=SAMPLE_UNIT)["run_id"].to_list()
-    losses = loss_parity.compare_losses(windows, groups, by_steps)
+    compared = loss_parity.compare_losses(losses, groups, by_steps)
     names = [name for name in loss_parity.LOSS_PARITY_SCHEMA if name != "run_id"]
-    joined = frame.drop(names).join(losses, on="run_id", how="left", maintain_order="left")
+    joined = frame.drop(names).join(compared, on="run_id", how="left", maintain_order="left")
     return joined.select(COMPARISON.names())
 
 

@@ -15,10 +15,11 @@ import polars as pl
 
 from fairmfu.ingest.core.schema import BOOL, FLOAT, TEXT
 
-from ..core.arrays import FloatArray
+from ..core.arrays import FloatArray, median_of
 from ..core.intervals import robust_spread, spread_of_most
 from ..core.run_arrays import RunArrays
 from ..core.run_course import MIN_LOSS_LINES, tokens_at_lines
+from ..core.run_table import LOSS_LINE_FIELDS
 
 LOSS_REACHES: Final = (0.1, 0.2, 0.3, 0.4, 0.5)
 """Shares of t tokens before t whose lines make up the median loss at t. The first share with enough
@@ -39,15 +40,35 @@ LOSS_PARITY_SCHEMA: Final = pl.Schema(
     }
 )
 
+LOSS_LINES: Final = pl.Schema({"run_id": TEXT, **LOSS_LINE_FIELDS})
+
 LossSeries = tuple[FloatArray, FloatArray]
 
 
+def loss_lines(windows: pl.DataFrame) -> pl.DataFrame:
+    """Return the lines with a loss, columns of LOSS_LINES, by run and step.
+
+    windows: metrics.throughput.windows.build_windows
+
+    tokens: over all GPUs up to the line; null for a run whose log does not give them
+    """
+    ordered = windows.sort("run_id", "step")
+    tokens = [np.empty(0)]
+    for run in RunArrays(ordered).by_run().values():
+        known = np.isfinite(run["loss"])
+        counts = tokens_at_lines(run, known)
+        tokens.append(np.full(np.count_nonzero(known), np.nan) if counts is None else counts)
+    counted = pl.Series("tokens", np.concatenate(tokens), nan_to_null=True)
+    lines = ordered.filter(pl.col("loss").is_finite()).select("run_id", "step", "loss")
+    return lines.with_columns(counted).match_to_schema(LOSS_LINES)
+
+
 def compare_losses(
-    windows: pl.DataFrame, groups: Sequence[Sequence[str]], by_steps: Sequence[str] = ()
+    losses: pl.DataFrame, groups: Sequence[Sequence[str]], by_steps: Sequence[str] = ()
 ) -> pl.DataFrame:
     """Return one row per run of `groups`, columns of LOSS_PARITY_SCHEMA.
 
-    windows: metrics.throughput.windows.build_windows
+    losses: of `loss_lines`
     groups: run_ids of like-for-like runs
     by_steps: run_ids of those with equal batches and unknown tokens, compared at equal steps;
         their equal_tokens are null
@@ -60,7 +81,7 @@ def compare_losses(
     no_loss: the reason for a missing loss
     """
     wanted = {run_id for group in groups for run_id in group}
-    mine = windows.filter(pl.col("run_id").is_in(list(wanted))).sort("run_id", "step")
+    mine = losses.filter(pl.col("run_id").is_in(list(wanted)))
     series = {
         run_id: _series(run, by_steps=run_id in by_steps)
         for run_id, run in RunArrays(mine).by_run().items()
@@ -74,16 +95,13 @@ def compare_losses(
     )
 
 
-def _series(windows: RunArrays, *, by_steps: bool) -> LossSeries | str:
+def _series(lines: RunArrays, *, by_steps: bool) -> LossSeries | str:
     """Return tokens (or steps) and losses of the lines with a loss, or a reason."""
-    known = np.isfinite(windows["loss"])
-    if np.count_nonzero(known) < MIN_LOSS_LINES:
+    if lines.height < MIN_LOSS_LINES:
         return TOO_FEW_LOSSES
-    losses = windows["loss"][known]
-    if by_steps:
-        return windows["step"][known].astype(np.float64), losses
-    tokens = tokens_at_lines(windows, known)
-    return TOKENS_UNCOUNTED if tokens is None else (tokens, losses)
+    if not by_steps and not lines.has_all("tokens"):
+        return TOKENS_UNCOUNTED
+    return lines["step" if by_steps else "tokens"], lines["loss"]
 
 
 TOO_FEW_LOSSES: Final = "a log has too few losses"
@@ -139,7 +157,7 @@ def _level(losses: FloatArray) -> _Level:
 
     Losses that alternate, or are mostly printed alike, scatter though their median does not.
     """
-    middle = float(np.median(losses))
+    middle = median_of(losses)
     return _Level(middle, robust_spread(losses) or spread_of_most(losses - middle))
 
 
@@ -150,8 +168,8 @@ def _levels_of_others(there: Mapping[str, _Level]) -> dict[str, _Level]:
     if len(there) == PAIR_SIZE:
         (one, of_one), (other, of_other) = there.items()
         return {one: of_other, other: of_one}
-    loss = float(np.median([level.loss for level in there.values()]))
-    spread = float(np.median([level.spread for level in there.values()]))
+    loss = median_of(np.array([level.loss for level in there.values()]))
+    spread = median_of(np.array([level.spread for level in there.values()]))
     return dict.fromkeys(there, _Level(loss, spread))
 
 

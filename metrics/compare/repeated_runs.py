@@ -112,9 +112,7 @@ def setup_letters(
 ) -> list[str]:
     """Return a letter per row; rows with the same `setup_key` share a letter."""
     letters: dict[Hashable, str] = {}
-    for row in group:
-        letters.setdefault(setup_key(row), _letter(len(letters)))
-    return [letters[setup_key(row)] for row in group]
+    return [letters.setdefault(setup_key(row), _letter(len(letters))) for row in group]
 
 
 def _letter(index: int) -> str:

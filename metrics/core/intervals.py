@@ -29,7 +29,7 @@ import numpy as np
 import polars as pl
 
 from . import quantiles
-from .arrays import FloatArray
+from .arrays import FloatArray, median_of
 
 CONFIDENCE: Final = 0.95
 DETECTABLE_HALF_WIDTHS: Final = 5 / 3
@@ -185,7 +185,7 @@ def robust_spread(values: FloatArray) -> float:
     """
     if not len(values):
         return 0.0
-    return MAD_TO_SIGMA * float(np.median(np.abs(values - np.median(values))))
+    return MAD_TO_SIGMA * median_of(np.abs(values - median_of(values)))
 
 
 def spread_of_most(deviations: FloatArray) -> float:
@@ -197,7 +197,7 @@ def spread_of_most(deviations: FloatArray) -> float:
     deviations: values around 0
     """
     low, high = np.quantile(deviations, [0.1, 0.9])
-    by_median = MAD_TO_SIGMA * float(np.median(np.abs(deviations)))
+    by_median = MAD_TO_SIGMA * median_of(np.abs(deviations))
     return max(by_median, float(high - low) / MIDDLE_80_TO_SIGMA)
 
 
@@ -391,7 +391,7 @@ def mean_over_runs(
     logs = np.log(np.asarray(rates, np.float64))
     middle = float(logs.mean())
     half = (
-        quantiles.student_t_quantile(len(rates) - 1, UPPER_PROBABILITY)
+        quantiles.student_t_bound(len(rates) - 1, UPPER_PROBABILITY)
         * float(logs.std(ddof=1))
         / sqrt(len(rates))
     )
@@ -426,7 +426,7 @@ def ratio_of_repeats(numerator: RepeatedRates, denominator: RepeatedRates) -> Es
     half = 0.0
     if sum(parts):
         freedom = sum(errors) ** 2 / sum(parts)
-        half = quantiles.student_t_quantile(freedom, UPPER_PROBABILITY) * sqrt(sum(errors))
+        half = quantiles.student_t_bound(freedom, UPPER_PROBABILITY) * sqrt(sum(errors))
     errors = [_error_of_mean(side.run_estimates) for side in (numerator, denominator)]
     half = max(half, LEAST_STANDARD_ERRORS * hypot(*errors))
     return Estimate(exp(middle), exp(middle - half), exp(middle + half))

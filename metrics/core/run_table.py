@@ -165,6 +165,14 @@ class LossAtCount(TypedDict):
     loss: float
 
 
+class LossLine(TypedDict):
+    """Line with a loss; tokens: over all GPUs up to the line, None if unknown."""
+
+    step: int
+    tokens: float | None
+    loss: float
+
+
 class SetupColumns(TypedDict):
     """Identity and settings of a run."""
 
@@ -393,6 +401,7 @@ class MetricsRow(
 
 METRICS: Final = pl.Schema(row_dtypes(MetricsRow))
 TIME_LOST_STRUCT: Final = pl.Struct(row_dtypes(TimeLost))
+LOSS_LINE_FIELDS: Final = row_dtypes(LossLine)
 
 
 def metrics_rows(metrics: pl.DataFrame) -> list[MetricsRow]:

@@ -21,6 +21,7 @@ from ..audit.bridge import build_bridges
 from ..audit.fact_suggestions import Proposal, propose_facts
 from ..audit.formula_checks import FigureLines, FormulaFacts, formula_facts_of
 from ..audit.other_tools import compare_other_formulas
+from ..compare.loss_parity import loss_lines
 from ..core.run_arrays import RunArrays
 from ..core.run_messages import ANALYSIS_FAILED
 from ..core.run_table import (
@@ -116,6 +117,11 @@ class Analysis:
             merged_launches=replace(self.merged_launches, members=members),
         )
 
+    @property
+    def loss_lines(self) -> pl.DataFrame:
+        """Lines with a loss: metrics.compare.loss_parity.loss_lines."""
+        return loss_lines(self.windows)
+
     def with_metrics(self, metrics: pl.DataFrame) -> Analysis:
         """Return the results with some rows of `metrics`."""
         return replace(self, metrics=metrics)
@@ -189,11 +195,6 @@ class Analysis:
             windows.lines_of_windows(windows_of_run, row["time_basis"], counted).indices
         ]
         return logged.median_device_rate(lines, formula_facts, audit, steady)
-
-    @property
-    def losses(self) -> pl.DataFrame:
-        """Windows, for metrics.compare.loss_parity."""
-        return self.windows
 
     def curves(self, run_ids: Sequence[str]) -> pl.DataFrame:
         """Return the curves of runs: metrics.pipeline.kept_curves.curve_rows."""

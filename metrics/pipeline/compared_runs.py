@@ -1,7 +1,8 @@
 """Runs to compare, from the metrics that a store keeps.
 
-A comparison needs the metrics, the losses by step and the bridges of its runs. Kept metrics hold
-the bridges, and windows without marks of warm-up have the losses, so no run is analysed again.
+A comparison needs the metrics, the lines with a loss and the bridges of its runs. Kept metrics hold
+them, but for the losses of runs with many lines: those are read from windows without marks of
+warm-up, so no run is analysed again.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from .bulkhead import compute_apart, present_apart
 
 if TYPE_CHECKING:
     from .analysis import Analysis
+    from .launch_tables import LaunchTables
 
 Result = TypeVar("Result")
 
@@ -26,12 +28,12 @@ Result = TypeVar("Result")
 class ComparedRuns:
     """Part of an `Analysis` that a comparison uses.
 
-    metrics: as Analysis.metrics; windows: metrics.throughput.windows.build_windows
+    metrics: as Analysis.metrics; loss_lines: metrics.compare.loss_parity.loss_lines
     kept_bridges: bridges by run_id; none for a run without
     """
 
     metrics: pl.DataFrame
-    windows: pl.DataFrame
+    loss_lines: pl.DataFrame
     kept_bridges: Mapping[str, list[Bridge]]
 
     def bridges_of(self, run_ids: Sequence[str]) -> dict[str, list[Bridge]]:
@@ -49,7 +51,7 @@ class ComparedRuns:
         return replace(
             self,
             metrics=with_failed_rows(self.metrics, errors),
-            windows=self.windows.filter(~pl.col("run_id").is_in(list(errors))),
+            loss_lines=self.loss_lines.filter(~pl.col("run_id").is_in(list(errors))),
             kept_bridges={
                 run: some for run, some in self.kept_bridges.items() if run not in errors
             },
@@ -70,25 +72,39 @@ def with_failed_rows(metrics: pl.DataFrame, errors: Mapping[str, str]) -> pl.Dat
 
 
 def compared_runs(
-    metrics: pl.DataFrame,
-    tables: Mapping[str, pl.DataFrame],
-    bridges: pl.DataFrame,
-    *,
-    single_sources: bool = False,
+    metrics: pl.DataFrame, kept: pl.DataFrame, read: Callable[[set[str]], LaunchTables]
 ) -> ComparedRuns:
-    """Return the runs of these tables, with the metrics of all runs.
+    """Return the runs of these rows, with the metrics of all runs.
 
-    bridges: run_id, and the column `bridges` of metrics.pipeline.metrics_cache.KEPT_SCHEMA
-    single_sources: as for metrics.pipeline.launch_tables.LaunchTables
+    kept: columns of metrics.pipeline.metrics_cache.KEPT_SCHEMA
+    read: returns the tables of these runs; called if the losses of some are not kept
     """
-    from .launch_tables import LaunchTables  # noqa: PLC0415 - imports much
+    bridges = kept_bridges(kept.select("run_id", "bridges"))
+    return ComparedRuns(metrics, kept_loss_lines(kept, read), bridges)
 
-    windows = LaunchTables(tables, single_sources=single_sources).unmarked_windows
-    return ComparedRuns(metrics, windows, kept_bridges(bridges))
+
+def kept_loss_lines(kept: pl.DataFrame, read: Callable[[set[str]], LaunchTables]) -> pl.DataFrame:
+    """Return metrics.compare.loss_parity.loss_lines of the runs of these rows.
+
+    kept: run_id and `loss_lines` of KEPT_SCHEMA; read: as for `compared_runs`
+    """
+    known = kept.select("run_id", "loss_lines").drop_nulls().explode("loss_lines").drop_nulls()
+    losses = known.unnest("loss_lines")
+    many = set(kept.filter(pl.col("loss_lines").is_null())["run_id"])
+    if not many:
+        return losses
+    from ..compare.loss_parity import loss_lines  # noqa: PLC0415 - imports numpy
+
+    windows = read(many).unmarked_windows
+    more = loss_lines(windows.filter(pl.col("run_id").is_in(list(many))))
+    return pl.concat([losses, more])
 
 
 def kept_bridges(bridges: pl.DataFrame) -> dict[str, list[Bridge]]:
-    """Return bridges by run_id; bridges: as for `compared_runs`."""
+    """Return bridges by run_id.
+
+    bridges: run_id, and the column `bridges` of metrics.pipeline.metrics_cache.KEPT_SCHEMA
+    """
     return {run_id: list(map(_bridge, rows)) for run_id, rows in bridges.iter_rows()}
 
 

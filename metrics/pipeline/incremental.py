@@ -25,9 +25,10 @@ import polars as pl
 
 from fairmfu.ingest.core.schema import TEXT, TEXT_LIST, frame_schema, run_rows
 
+from ..compare.loss_parity import loss_lines
 from ..core.impossible_values import refuse_impossible
 from ..core.link_columns import LAST_STEP_SCHEMA, LAUNCH_COURSE_SCHEMA
-from ..core.run_table import not_null
+from ..core.run_table import LOSS_LINE_FIELDS, not_null
 from ..formula.accelerators import Accelerator
 from ..runs import same_run
 from ..runs.resume_chains import may_continue, resume_candidates
@@ -36,7 +37,13 @@ from .bulkhead import compute_apart
 from .compared_runs import bridge_rows
 from .kept_audits import audit_row
 from .kept_curves import curve_rows
-from .metrics_cache import KEPT_SCHEMA, LAST_STEP_FIELDS, current_versions, upgrade_kept
+from .metrics_cache import (
+    KEPT_SCHEMA,
+    LAST_STEP_FIELDS,
+    MAX_KEPT_LOSS_LINES,
+    current_versions,
+    upgrade_kept,
+)
 from .run_links import LINK_SCHEMA, kept_links, led_to, reached_runs
 
 FIRST_CANDIDATES: Final = 4
@@ -363,6 +370,7 @@ def _rows(analysis: Analysis, overlay: Sequence[Accelerator]) -> pl.DataFrame:
         .join(_bridges(analysis), on="run_id", how="left")
         .join(_audits(analysis), on="run_id", how="left")
         .join(curve_rows(analysis, analysis.metrics["run_id"].to_list()), on="run_id", how="left")
+        .join(_loss_lines(analysis), on="run_id", how="left")
         .with_columns(
             pl.when(is_lead).then(pl.col("related")),
             pl.when(is_lead).then(pl.col("earlier").fill_null([])),
@@ -387,3 +395,21 @@ def _audits(analysis: Analysis) -> pl.DataFrame:
     rows = {run_id: audit_row(audit) for run_id, audit in analysis.audits.items()}
     columns = {"run_id": [*rows], "audit": [*rows.values()]}
     return pl.DataFrame(columns, schema={name: KEPT_SCHEMA[name] for name in columns})
+
+
+def _loss_lines(analysis: Analysis) -> pl.DataFrame:
+    """Return run_id, and the column `loss_lines` of KEPT_SCHEMA."""
+    lines = loss_lines(analysis.windows)
+    of_run = lines.group_by("run_id", maintain_order=True).agg(
+        loss_lines=pl.struct([*LOSS_LINE_FIELDS])
+    )
+    none = pl.lit([], KEPT_SCHEMA["loss_lines"])
+    found = pl.col("loss_lines").fill_null(none)
+    return (
+        analysis.metrics.select("run_id")
+        .join(of_run, on="run_id", how="left")
+        .select(
+            "run_id",
+            pl.when(found.list.len() <= MAX_KEPT_LOSS_LINES).then(found).alias("loss_lines"),
+        )
+    )

@@ -18,7 +18,7 @@ from fairmfu.ingest.core.schema import BOOL, FLOAT, INT, READING_CHANGES, TEXT, 
 
 from ..core.curve_columns import CURVE_PARTS, part_type
 from ..core.link_columns import LAST_STEP_SCHEMA, LAUNCH_COURSE_SCHEMA
-from ..core.run_table import METRICS, with_cross_run_warnings
+from ..core.run_table import LOSS_LINE_FIELDS, METRICS, with_cross_run_warnings
 from ..formula import accelerators
 from ..formula.accelerators import Accelerator
 from ..formula.terms import FORMULA_VERSION
@@ -55,6 +55,9 @@ AUDIT_FIELDS: Final = {
 }
 """Fields of metrics.audit.audit.Audit that reports and `explain` show; era: its name."""
 
+MAX_KEPT_LOSS_LINES: Final = 500
+"""Most lines with a loss to keep of a run: of more, a comparison reads the steps."""
+
 KEPT_SCHEMA: Final = pl.Schema(
     {
         **METRICS,
@@ -66,6 +69,7 @@ KEPT_SCHEMA: Final = pl.Schema(
         "bridges": pl.List(pl.Struct(BRIDGE_FIELDS)),
         "audit": pl.Struct(AUDIT_FIELDS),
         "curve": pl.Struct({name: part_type(schema) for name, schema in CURVE_PARTS.items()}),
+        "loss_lines": pl.List(pl.Struct(LOSS_LINE_FIELDS)),
         "needs": pl.Struct({"facts": TEXT_LIST, "gain": TEXT, "obstacle": TEXT}),
         "peaks": TEXT,
         "program": TEXT,
@@ -83,6 +87,7 @@ ends: metrics.core.link_columns.LAST_STEP_SCHEMA per rank; null in rows of anoth
 bridges: Analysis.bridges; null if building them raises
 audit: Analysis.audits; null if the era has no name of its own
 curve: metrics.pipeline.kept_curves.curve_rows; null if computing it raises, and where not read
+loss_lines: metrics.compare.loss_parity.loss_lines; null if more than MAX_KEPT_LOSS_LINES
 needs: metrics.pipeline.missing_facts.AskedFacts; null until somebody asks for missing facts
 peaks: `peaks_hash` at the time of computing
 program: version of fairmfu

@@ -271,7 +271,7 @@ def compare(  # noqa: PLR0913 - each narrows the question or orders the answer
         note_progress("Comparing runs")
         sides = _named_sides(analysis.metrics, names)
         marked = mark_sides(chosen, sides) if sides else chosen
-        ranked = comparability.rank_runs(marked, analysis.windows, price)
+        ranked = comparability.rank_runs(marked, analysis.loss_lines, price)
         rows = comparison_rows(analysis, chosen, ranked)
         two = len(names) == 2  # noqa: PLR2004 - a base and a head
         base = None if baseline is None else choose_one(chosen, baseline)["run_id"]

@@ -359,7 +359,7 @@ def _comparison(tonight: _Tonight, order: NightlyOrder) -> list[str]:
     return tonight.analysis.present(
         tonight.shown,
         lambda analysis, runs: _comparison_sentences(
-            comparison_rows(analysis, runs, rank_runs(runs, analysis.windows, order.price))
+            comparison_rows(analysis, runs, rank_runs(runs, analysis.loss_lines, order.price))
         ),
     )
 

@@ -267,7 +267,7 @@ def _ordered_rows(
     All runs are in the order of the groups; runs without a rank come last.
     """
     bridges = parts.analysis.bridges_of(parts.ids)
-    rows = join_comparison(metrics, rank_runs(metrics, parts.losses, price), bridges)
+    rows = join_comparison(metrics, rank_runs(metrics, parts.analysis.loss_lines, price), bridges)
     ranked = sorted(ranked_groups(rows), key=_weight)
     place = {row["run_id"]: at for at, row in enumerate(row for group in ranked for row in group)}
     return ranked, sorted(rows, key=lambda row: place.get(row["run_id"], len(place)))
@@ -504,7 +504,6 @@ class _Parts:
         self.analysis, self.audits = analysis, analysis.audits
         self.ids = metrics["run_id"].to_list()
         self.needs = overview.Needs.of(analysis, self.ids, tables, store, asked)
-        self.losses = analysis.losses.filter(pl.col("run_id").is_in(ids))
         self.in_full = metrics.height <= MAX_RUNS_IN_FULL
         self.of_facts = _rows_by_run(analysis.resolved_facts.filter(pl.col("run_id").is_in(ids)))
         self.of_windows: dict[str, pl.DataFrame] = {}

@@ -5,17 +5,17 @@ Separate from reports.nightly.nightly, so that a table of runs loads without dra
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import polars as pl
 
 from fairmfu.ingest.core.errors import StoreError
 from fairmfu.ingest.core.progress import note_progress
-from fairmfu.ingest.core.schema import TEXT
+from fairmfu.ingest.core.schema import TABLES, TEXT
 from fairmfu.ingest.store.query_limits import QueryLimits
 from fairmfu.ingest.store.store import Store
 from fairmfu.metrics.core.run_table import not_null
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from fairmfu.metrics.pipeline.analysis import Analysis
     from fairmfu.metrics.pipeline.compared_runs import ComparedRuns
     from fairmfu.metrics.pipeline.incremental import RescoredRuns
+    from fairmfu.metrics.pipeline.launch_tables import LaunchTables
     from fairmfu.metrics.pipeline.partitions import WorkMapper
     from fairmfu.metrics.pipeline.reported_runs import ReportedRuns
 
@@ -199,13 +200,17 @@ def stored_comparison(
     state = current_state(store, overlay)
     metrics = state.metrics
     chosen = choose_runs(metrics)
-    bridges = state.kept.join(chosen.select("run_id"), on="run_id").select("run_id", "bridges")
-    if bridges["bridges"].null_count():
+    kept = state.kept.join(chosen.select("run_id"), on="run_id")
+    if kept["bridges"].null_count():
         return stored_analysis(store, choose_runs, overlay).analysis
-    ids = set(chosen["run_id"])
-    linked = linked_runs(state.kept, ids)
-    tables = store.tables(None if chosen.height == metrics.height else sorted(linked))
-    return compared_runs(metrics, tables, bridges, single_sources=linked == ids)
+
+    def read(ids: set[str]) -> LaunchTables:
+        from fairmfu.metrics.pipeline.launch_tables import LaunchTables  # noqa: PLC0415 - imports much
+
+        linked = linked_runs(state.kept, ids)
+        return LaunchTables(store.tables(sorted(linked)), single_sources=linked == ids)
+
+    return compared_runs(metrics, kept, read)
 
 
 class StoredRuns(NamedTuple):
@@ -245,10 +250,38 @@ def stored_runs(
     if failed.height or kept["bridges"].null_count() or kept["audit"].null_count():
         return StoredRuns(*stored_analysis(store, choose_runs, overlay))
     wanted = None if chosen.height == metrics.height else sorted(linked)
-    read_facts = partial(store.facts_of, *linked) if len(linked) == 1 else None
+    read_facts = partial(read_facts_of, store, wanted) if linked == ids else None
     read_tables = partial(store.tables, wanted)
     stored = StoredTables(read_tables, read_facts, single_sources=linked == ids)
     return StoredRuns(reported_runs(metrics, stored, kept, overlay), state)
+
+
+def read_facts_of(store: Store, run_ids: Sequence[str] | None) -> pl.DataFrame:
+    """Return the table `facts` of runs, by default of all."""
+    if run_ids is not None and len(run_ids) == 1:
+        return store.facts_of(run_ids[0])
+    return store.table("facts", run_ids)
+
+
+class TablesOnDemand(Mapping[str, pl.DataFrame]):
+    """Tables of a store, each read on first use. run_ids: of these runs; None for all."""
+
+    def __init__(self, store: Store, run_ids: Sequence[str] | None = None) -> None:
+        self._read = cache(lambda name: store.table(name, run_ids))
+
+    def __getitem__(self, name: str) -> pl.DataFrame:
+        """Return a table by name."""
+        if name not in TABLES:
+            raise KeyError(name)
+        return self._read(name)
+
+    def __iter__(self) -> Iterator[str]:
+        """Yield the names of all tables."""
+        return iter(TABLES)
+
+    def __len__(self) -> int:
+        """Return the number of tables."""
+        return len(TABLES)
 
 
 def _are_most_new(store: Store, overlay: Sequence[Accelerator]) -> bool:

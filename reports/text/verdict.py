@@ -140,9 +140,13 @@ def join_comparison(
     about = metrics.with_row_index("place").rows_by_key("run_id", named=True, unique=True)
     known = unique_names(metrics if stored is None else stored)
     rows = [
-        {**about[row["run_id"]], **row, "label": known[row["run_id"]]}
-        | {"bridges": bridges.get(row["run_id"], [])}
-        for row in comparison.iter_rows(named=True)
+        {
+            **about[row["run_id"]],
+            **row,
+            "label": known[row["run_id"]],
+            "bridges": bridges.get(row["run_id"], []),
+        }
+        for row in comparison.to_dicts()
     ]
     return cast(list[ComparisonRow], rows)
 

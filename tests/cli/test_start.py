@@ -111,6 +111,13 @@ def test_what_is_kept_is_shown_without_computing(command: str, store: Path) -> N
     assert found & (DRAWING | READING | COMPUTING | UNREAD | READERS[command]) == set()
 
 
+def test_kept_runs_are_compared_without_scipy(store: Path) -> None:
+    for command in ("rescore", "compare"):
+        assert CliRunner().invoke(main, [command, "--store", str(store)]).exit_code == 0
+    found = imported(f"compare --store '{store}'")
+    assert found & {"scipy", "fairmfu.metrics.pipeline.analysis", *DRAWING, *READING} == set()
+
+
 def test_runs_that_were_just_read_are_computed_without_drawing(store: Path) -> None:
     found = imported(f"runs --store '{store}'")
     assert "scipy" in found

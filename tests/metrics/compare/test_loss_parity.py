@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from fairmfu.metrics.compare.loss_parity import compare_losses
+from fairmfu.metrics.compare.loss_parity import compare_losses, loss_lines
 
 COLUMNS = {
     "run_id": pl.String,
@@ -57,7 +57,9 @@ def found(*runs: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
         [{name: row.get(name) for name in COLUMNS} for run in runs for row in run], schema=COLUMNS
     )
     ids = [run[0]["run_id"] for run in runs]
-    return {row["run_id"]: row for row in compare_losses(frame, [ids]).iter_rows(named=True)}
+    return {
+        row["run_id"]: row for row in compare_losses(loss_lines(frame), [ids]).iter_rows(named=True)
+    }
 
 
 def test_two_runs_of_the_same_work() -> None:

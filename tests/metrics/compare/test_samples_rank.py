@@ -127,6 +127,6 @@ def test_a_pack_is_no_sample(tmp_path: Path) -> None:
     packed = analysis.metrics.with_columns(
         packed=pl.when(pl.col("name") == "one").then(pl.lit("true")).otherwise(pl.lit("false"))
     )
-    ranked = rank_runs(packed, analysis.windows)
+    ranked = rank_runs(packed, analysis.loss_lines)
     assert ranked["rank"].to_list() == [None, None]
     assert "different packing" in ranked["not_ranked"][0][-1]

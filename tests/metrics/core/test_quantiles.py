@@ -9,7 +9,9 @@ from hypothesis import strategies as st
 from scipy.stats import gamma, t
 
 from fairmfu.metrics.core.quantiles import (
+    expanded_student_t_quantile,
     gamma_quantile,
+    student_t_bound,
     student_t_quantile,
     student_t_quantiles,
 )
@@ -29,3 +31,14 @@ def test_quantiles_are_those_of_the_distributions(shape: float, probability: flo
     many = student_t_quantiles(np.array([shape, 3.0]), np.array([probability, 0.9]))
     each = [student_t_quantile(shape, probability), student_t_quantile(3.0, 0.9)]
     assert many.tolist() == pytest.approx(each)
+
+
+@settings(max_examples=100)
+@given(st.floats(2, 100) | st.floats(2, 1e9), st.floats(0.9, 0.999))
+def test_bounds_without_scipy_are_those_of_the_distribution(
+    freedom: float, probability: float
+) -> None:
+    exact = student_t_quantile(freedom, probability)
+    assert student_t_bound(freedom, probability) == pytest.approx(exact, rel=1e-8)
+    of_95 = student_t_quantile(freedom, 0.975)
+    assert expanded_student_t_quantile(freedom, 0.975) == pytest.approx(of_95, rel=0.008)

@@ -234,6 +234,25 @@ def test_ranking_many_unlike_runs_grows_as_its_work() -> None:
     assert grows_as_its_work(counts), counts
 
 
+def test_ranking_repeats_of_two_setups_grows_as_its_work() -> None:
+    counts = []
+    for size in (40 * n for n in SIZES):
+        rows = [
+            UNLIKE
+            | {"run_id": str(i), "name": str(i), "seq_len": 4096, "flops_per_token": 1e9}
+            | {"gpus": 8 + 8 * (i % 2), "tgs": 6000.0 + i, "tgs_low": 5900.0, "tgs_high": 7000.0}
+            | dict.fromkeys(("recompute", "framework_version"), "full")
+            | {"tokens_per_gpu_step": 4096.0}
+            for i in range(size)
+        ]
+        frame = pl.DataFrame(
+            [{name: row.get(name) for name in METRICS} for row in rows], schema=METRICS
+        )
+        assert rank_runs(frame)["repeats"].unique().to_list() == [size // 2]
+        counts.append(calls_of(partial(rank_runs, frame)))
+    assert grows_as_its_work(counts), counts
+
+
 UNLIKE: dict[str, Any] = {
     "framework": "torchtitan",
     "model": "llama-3-8b",

@@ -24,6 +24,7 @@ from fairmfu.metrics.formula.accelerators import Accelerator
 from fairmfu.metrics.formula.terms import FORMULA_VERSION
 from fairmfu.metrics.pipeline import (
     analysis,
+    incremental,
     measured_runs,
     metrics_cache,
     missing_facts,
@@ -191,6 +192,8 @@ def test_kept_results_are_those_of_all_together(
     seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(partitions, "MAX_PARTITION_RUNS", (1, 2, 4)[seed % 3])
+    most_losses = (0, 12, incremental.MAX_KEPT_LOSS_LINES)[seed // 3 % 3]
+    monkeypatch.setattr(incremental, "MAX_KEPT_LOSS_LINES", most_losses)
     history = History(tmp_path, seed, monkeypatch)
     for _ in range(STEPS):
         history.happens()
