@@ -86,7 +86,7 @@ course: metrics.core.link_columns.LAUNCH_COURSE_SCHEMA; null without steps
 ends: metrics.core.link_columns.LAST_STEP_SCHEMA per rank; null in rows of another layout
 bridges: Analysis.bridges; null if building them raises
 audit: Analysis.audits; null if the era has no name of its own
-curve: metrics.pipeline.kept_curves.curve_rows; null if computing it raises, and where not read
+curve: metrics.pipeline.kept_curves.curve_rows; null if computing it raises
 loss_lines: metrics.compare.loss_parity.loss_lines; null if more than MAX_KEPT_LOSS_LINES
 needs: metrics.pipeline.missing_facts.AskedFacts; null until somebody asks for missing facts
 peaks: `peaks_hash` at the time of computing
@@ -94,8 +94,8 @@ program: version of fairmfu
 columns: `columns_hash` at the time of computing; rows of other columns have nulls for later columns
 """
 
-LARGE_COLUMNS: Final = ("curve",)
-"""Columns that most commands do not read."""
+LARGE_COLUMNS: Final = ("loss_lines", "curve")
+"""Columns that most commands do not read: null in their rows."""
 
 OUTDATED_SCHEMA: Final = pl.Schema(
     {"run_id": TEXT, "formula": TEXT, "peaks": TEXT, "program": TEXT, "columns": TEXT, "why": TEXT}

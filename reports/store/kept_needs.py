@@ -15,7 +15,7 @@ from fairmfu.ingest.core.errors import StoreError
 from fairmfu.ingest.store.store import Store
 from fairmfu.metrics.core.run_table import MetricsRow, metrics_rows
 from fairmfu.metrics.formula.accelerators import Accelerator
-from fairmfu.metrics.pipeline.metrics_cache import KEPT_SCHEMA
+from fairmfu.metrics.pipeline.metrics_cache import KEPT_SCHEMA, LARGE_COLUMNS
 from fairmfu.metrics.pipeline.run_needs import (
     AskedFacts,
     RunNeeds,
@@ -68,10 +68,11 @@ def asked_facts(
 
 
 def _whole_rows(store: Store, state: MetricsState) -> pl.DataFrame:
-    """Return the kept rows of a state with their curves: a row is kept whole."""
-    read = kept_rows(store, curves=True).select("run_id", "curve")
+    """Return the kept rows of a state with all columns: a row is kept whole."""
+    read = kept_rows(store, LARGE_COLUMNS).select("run_id", *LARGE_COLUMNS)
     rows = state.kept.join(read, on="run_id", how="left", suffix="_read")
-    return rows.with_columns(curve=pl.coalesce("curve", "curve_read")).drop("curve_read")
+    whole = (pl.coalesce(name, f"{name}_read") for name in LARGE_COLUMNS)
+    return rows.with_columns(whole).match_to_schema(KEPT_SCHEMA, extra_columns="ignore")
 
 
 def _kept_answers(kept: pl.DataFrame) -> dict[str, AskedFacts]:

@@ -69,17 +69,17 @@ def update_metrics(  # noqa: PLR0913 - each is an option of a command
     *,
     rescore_outdated: bool = False,
     compute_each: WorkMapper | None = None,
-    curves: bool = False,
+    large: Sequence[str] = (),
 ) -> MetricsState:
     """Return metrics of all runs; compute those with newer inputs and `extra_runs`.
 
     rescore_outdated: compute also those from another formula, other peaks or an older program.
-        compute_each: computes partitions of many runs; by default this process. curves: read also
-        the curves of kept rows. Nothing is written: `store_metrics` does that.
+        compute_each: computes partitions of many runs; by default this process. large: those
+        of LARGE_COLUMNS to read. Nothing is written: `store_metrics` does that.
 
     Raises StoreError if nothing was ever stored.
     """
-    found = _outdated(store, overlay, curves=curves)
+    found = _outdated(store, overlay, large=large)
     wanted = found.unlike if rescore_outdated else frozenset[str]()
     changed = frozenset({*found.stale, *extra_runs, *wanted})
     before = found.before
@@ -108,11 +108,13 @@ class _Outdated(NamedTuple):
     as_of: int
 
 
-def _outdated(store: Store, overlay: Sequence[Accelerator], *, curves: bool = False) -> _Outdated:
+def _outdated(
+    store: Store, overlay: Sequence[Accelerator], *, large: Sequence[str] = ()
+) -> _Outdated:
     """Find the runs to compute again. Raises StoreError if nothing was ever stored."""
     store.require_batches()
     stale, as_of = store.outdated_runs()
-    before = kept_rows(store, curves=curves)
+    before = kept_rows(store, large=large)
     unlike = frozenset(scores.outdated_rows(before, overlay)["run_id"])
     return _Outdated(before, frozenset(stale), unlike, as_of)
 
@@ -197,7 +199,7 @@ def stored_comparison(
     """
     from fairmfu.metrics.pipeline.compared_runs import compared_runs  # noqa: PLC0415 - imports much
 
-    state = current_state(store, overlay)
+    state = current_state(store, overlay, large=("loss_lines",))
     metrics = state.metrics
     chosen = choose_runs(metrics)
     kept = state.kept.join(chosen.select("run_id"), on="run_id")
@@ -225,13 +227,13 @@ def stored_runs(
     choose_runs: Callable[[pl.DataFrame], pl.DataFrame] | None = None,
     overlay: Sequence[Accelerator] = (),
     *,
-    curves: bool = False,
+    large: Sequence[str] = (),
 ) -> StoredRuns:
     """Return the inputs of a report on chosen runs, from kept results.
 
     Equals `stored_analysis` for a report, a chart or an export. Analyses the runs where that is
-    needed anyway: most are new, or a run failed. choose_runs: as there; None for all runs. curves:
-    read the kept curves, for a report of many runs.
+    needed anyway: most are new, or a run failed. choose_runs: as there; None for all runs. large:
+    those of LARGE_COLUMNS to read; others are computed when needed.
     """
     from fairmfu.metrics.pipeline.reported_runs import (  # noqa: PLC0415 - imports much
         StoredTables,
@@ -240,7 +242,7 @@ def stored_runs(
 
     if choose_runs is None and _are_most_new(store, overlay):
         return StoredRuns(*stored_analysis(store, choose_runs, overlay))
-    state = current_state(store, overlay, curves=curves)
+    state = current_state(store, overlay, large=large)
     metrics = state.metrics
     chosen = metrics if choose_runs is None else choose_runs(metrics)
     kept = state.kept.join(chosen.select("run_id"), on="run_id")
@@ -344,10 +346,10 @@ def current_metrics(store: Store, overlay: Sequence[Accelerator] = ()) -> pl.Dat
 
 
 def current_state(
-    store: Store, overlay: Sequence[Accelerator], *, curves: bool = False
+    store: Store, overlay: Sequence[Accelerator], *, large: Sequence[str] = ()
 ) -> MetricsState:
     """Return the state for `current_metrics`, and keep what was computed if possible."""
-    found = update_metrics(store, overlay, rescore_outdated=True, curves=curves)
+    found = update_metrics(store, overlay, rescore_outdated=True, large=large)
     _keep_if_possible(store, found)
     return found
 
@@ -403,9 +405,12 @@ def rescore_all(
     return done
 
 
-def kept_rows(store: Store, *, curves: bool = False) -> pl.DataFrame:
-    """Return the kept rows of all runs, in columns of KEPT_SCHEMA; curves: read them too."""
-    without = () if curves else LARGE_COLUMNS
+def kept_rows(store: Store, large: Sequence[str] = ()) -> pl.DataFrame:
+    """Return the kept rows of all runs, in columns of KEPT_SCHEMA.
+
+    large: those of LARGE_COLUMNS to read; the others are null
+    """
+    without = [name for name in LARGE_COLUMNS if name not in large]
     rows = store.kept(METRICS_TABLE, latest_by=("run_id",), without=without)
     if rows.is_empty():
         return KEPT_SCHEMA.to_frame()
