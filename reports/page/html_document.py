@@ -222,22 +222,27 @@ MAX_TEXT_PER_PACK: Final = 1_500_000
 
 
 class _Packs:
-    """Bodies of folds, compressed in groups, since they resemble each other."""
+    """Bodies of folds, compressed in groups, since they resemble each other.
+
+    A full group is compressed at once, so that few bodies are held in memory.
+    """
 
     def __init__(self) -> None:
-        self._blocks: list[list[str]] = [[]]
+        self._written: list[str] = []
+        self._last: list[str] = []
 
     def add(self, body: str) -> str:
         """Add a body; return its position as block and number."""
-        last = self._blocks[-1]
+        last = self._last
         if len(last) == MAX_FOLDS_PER_PACK or sum(map(len, last)) > MAX_TEXT_PER_PACK:
-            self._blocks.append(last := [])
+            self._written = self.written()
+            self._last = last = []
         last.append(body)
-        return f"{len(self._blocks) - 1}.{len(last) - 1}"
+        return f"{len(self._written)}.{len(last) - 1}"
 
     def written(self) -> list[str]:
         """Return all blocks as gzip in base64."""
-        return [_gzipped(json_block(block)) for block in self._blocks]
+        return [*self._written, _gzipped(json_block(self._last))]
 
 
 def _by_column(rows: Sequence[Row]) -> object:

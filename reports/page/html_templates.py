@@ -59,6 +59,8 @@ class DataEnvironment(Environment):
         """Return the value of the key, else as Jinja."""
         if type(obj) is dict and attribute in obj:
             return obj[attribute]
+        if type(obj) is dict and not hasattr(dict, attribute):
+            return self.undefined(obj=obj, name=attribute)
         return super().getattr(obj, attribute)
 
 

@@ -83,6 +83,8 @@ MAX_RUNS_IN_FULL: Final = 400
 without event lines and without the slowest and fastest window of each bin: a kept curve
 (metrics.pipeline.kept_curves).
 """
+RUNS_AT_ONCE: Final = 50
+"""Runs to make ready for JSON together."""
 MAX_UNREAD_LINES: Final = 20
 """Most lines per source to quote; the store has all of them."""
 MAX_FORMULA_MODELS: Final = 6
@@ -245,7 +247,7 @@ def _content(  # noqa: PLR0913 - as `build_content`
     matrix: tuple[str, str] | None,
 ) -> ReportContent:
     ranked, rows = _ordered_rows(parts, metrics, price)
-    data = json_value(
+    whole = (
         _header(metrics, title, version)
         | _overview(rows, parts)
         | _comparison(ranked, rows, parts.needs)
@@ -253,6 +255,7 @@ def _content(  # noqa: PLR0913 - as `build_content`
         | _all_runs(rows, ranked, parts)
         | {"redacted": redaction is not None}
     )
+    data = {name: part if name == "runs" else json_value(part) for name, part in whole.items()}
     if redaction is not None:
         redaction.scan([data, rows])
         data, ranked, rows = (redaction.redact(part) for part in (data, ranked, rows))
@@ -326,14 +329,20 @@ def _study(study: Study) -> Json:
 def _all_runs(
     rows: Sequence[ComparisonRow], ranked: Sequence[Sequence[ComparisonRow]], parts: _Parts
 ) -> Json:
-    """Return each run, the reading of its logs, and the formulas for comparison."""
+    """Return each run, the reading of its logs, and the formulas for comparison.
+
+    Runs are made ready for JSON some at once, since most of the data is theirs: all at once would
+    be in memory twice, and keys are shared only among those.
+    """
     varies: dict[str, Sequence[str]] = {}
     for group in ranked:
         varies |= dict.fromkeys((row["run_id"] for row in group), varying_columns(group))
     runs: Json = {}
-    for count, row in enumerate(rows):
-        note_progress("Describing runs", count, len(rows), "runs")
-        runs[row["run_id"]] = _run(row, parts, varies.get(row["run_id"], ()))
+    for first in range(0, len(rows), RUNS_AT_ONCE):
+        note_progress("Describing runs", first, len(rows), "runs")
+        some = rows[first : first + RUNS_AT_ONCE]
+        of_some = {row["run_id"]: _run(row, parts, varies.get(row["run_id"], ())) for row in some}
+        runs |= json_value(of_some)
     return {
         "runs": runs,
         "sources": parts.source_rows(),
@@ -507,12 +516,12 @@ class _Parts:
         self.in_full = metrics.height <= MAX_RUNS_IN_FULL
         self.of_facts = _rows_by_run(analysis.resolved_facts.filter(pl.col("run_id").is_in(ids)))
         self.of_windows: dict[str, pl.DataFrame] = {}
-        self.bins, self.of_curves = self._full_curves(metrics) if self.in_full else self._curves()
+        self.bins, self.curve_of = self._full_curves(metrics) if self.in_full else self._curves()
         self.sources = tables["sources"].sort("path", "sha256")
         self.place = {path: at for at, path in enumerate(self.sources["path"])}
         self.unread = tables["unread"].sort("sha256", "line")
 
-    def _full_curves(self, metrics: pl.DataFrame) -> tuple[int, dict[str, Curve]]:
+    def _full_curves(self, metrics: pl.DataFrame) -> tuple[int, Callable[[str], Curve]]:
         """Return the bins per run, and the curve of each run in as many bins."""
         ids = pl.col("run_id").is_in(metrics["run_id"].implode())
         windows, events = (
@@ -527,11 +536,12 @@ class _Parts:
             "rank_times": self.analysis.rank_times.filter(ids),
         }
         rows = {name: _rows_by_run(frame) for name, frame in parts.items()}
-        return bins, {run: {name: rows[name].get(run, []) for name in rows} for run in self.ids}
+        return bins, lambda run: {name: rows[name].get(run, []) for name in rows}
 
-    def _curves(self) -> tuple[int, dict[str, Curve]]:
+    def _curves(self) -> tuple[int, Callable[[str], Curve]]:
         """Return the bins per run, and the curve of each run of many."""
-        return CURVE_BINS, dict(self.analysis.curves(self.ids).iter_rows())
+        curves: dict[str, Curve] = dict(self.analysis.curves(self.ids).iter_rows())
+        return CURVE_BINS, curves.pop
 
     def step_times(self, row: ComparisonRow) -> pl.DataFrame:
         """Return charts.step_time_histogram of a run; empty if runs are not drawn in full."""
@@ -588,7 +598,7 @@ def _run(row: ComparisonRow, parts: _Parts, varies: Sequence[str]) -> Json:
     """Return the data of a run; varies: columns that differ in its group."""
     run_id, audit = row["run_id"], parts.audits[row["run_id"]]
     (card,) = run_cards([row])
-    facts, curve = parts.of_facts.get(run_id, []), parts.of_curves[run_id]
+    facts, curve = parts.of_facts.get(run_id, []), parts.curve_of(run_id)
     operators = operator_table({fact["name"]: fact for fact in facts}, row)
     return {
         **{name: row.get(name) for name in (*METRICS, *COMPARISON)},
