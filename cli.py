@@ -2268,13 +2268,13 @@ def _analysis_of_chosen(
     return stored_analysis(store, choose_runs, _overlay()).analysis
 
 
-def _stored_runs(store: Store, names: Sequence[str]) -> StoredRuns:
+def _stored_runs(store: Store, names: Sequence[str], *, large: Sequence[str] = ()) -> StoredRuns:
     """Return the runs of these names to report, by default all."""
     from fairmfu.metrics import choose
     from fairmfu.reports.store.metrics_store import stored_runs
 
     choice = (lambda runs: choose(runs, *names)) if names else None
-    return stored_runs(store, choice, _overlay())
+    return stored_runs(store, choice, _overlay(), large=large)
 
 
 def _stored_inputs(
@@ -2283,18 +2283,18 @@ def _stored_inputs(
     """Return the tables of these runs, and what `report` else computes itself."""
     from fairmfu.metrics import choose
     from fairmfu.metrics.core.run_table import metrics_rows
+    from fairmfu.metrics.pipeline.metrics_cache import LARGE_COLUMNS
     from fairmfu.metrics.pipeline.reported_runs import ReportedRuns
     from fairmfu.reports.store.kept_needs import asked_facts
+    from fairmfu.reports.store.metrics_store import TablesOnDemand
 
     overlay = _overlay()
-    analysis, state = _stored_runs(store, names)
+    analysis, state = _stored_runs(store, names, large=LARGE_COLUMNS)
     chosen = choose(analysis.metrics, *names)
     asked = asked_facts(store, state, metrics_rows(chosen), overlay)
-    if isinstance(analysis, ReportedRuns) and not names:
-        tables = analysis.stored.tables
-    else:
-        members = chosen["members"].explode().drop_nulls().to_list() if names else None
-        tables = store.tables(members)
+    members = chosen["members"].explode().drop_nulls().to_list() if names else None
+    kept = isinstance(analysis, ReportedRuns)
+    tables = TablesOnDemand(store, members) if kept else store.tables(members)
     return tables, {"overlay": overlay, "analysis": analysis, "asked": asked}
 
 

@@ -26,9 +26,9 @@ import polars as pl
 
 from fairmfu.ingest.extract.log_tables import read_log_tables
 from fairmfu.metrics.pipeline.analysis import analyse
+from fairmfu.metrics.runs.step_bins import WINDOW_COUNTED
 from fairmfu.reports.charts import charts, render_process
 from fairmfu.reports.charts.figure import Figure
-from fairmfu.reports.charts.run_series import WINDOW_COUNTED
 from fairmfu.reports.page import chart_export
 from fairmfu.reports.page.report_data import build_content
 

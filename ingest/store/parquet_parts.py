@@ -259,24 +259,36 @@ def record_paths_before(backend: StoreBackend, batch: int) -> list[str]:
 
 
 def read_rows_with_batch(
-    backend: StoreBackend, part: ParquetPart, columns: Sequence[str] | None = None
+    backend: StoreBackend,
+    part: ParquetPart,
+    columns: Sequence[str] | None = None,
+    without: Sequence[str] = (),
 ) -> pl.DataFrame:
     """Return the rows of a part with their batch; columns: only these and `batch`.
 
-    Raises StoreError as `read_part` does.
+    without: columns to leave out. Raises StoreError as `read_part` does.
     """
     mark = pl.lit(part.first_batch, pl.Int64).alias("batch")
     if part.tier == STAGED_TIER:
-        return read_part(backend, part.path, columns).with_columns(mark)
-    return read_part(backend, part.path, columns and [*columns, "batch"])
+        return read_part(backend, part.path, columns, without).with_columns(mark)
+    return read_part(backend, part.path, columns and [*columns, "batch"], without)
 
 
 def read_part(
-    backend: StoreBackend, path: str, columns: Sequence[str] | None = None
+    backend: StoreBackend,
+    path: str,
+    columns: Sequence[str] | None = None,
+    without: Sequence[str] = (),
 ) -> pl.DataFrame:
-    """Return the rows of a part. Raises StoreError with the path if gone or damaged."""
+    """Return the rows of a part. Raises StoreError with the path if gone or damaged.
+
+    columns: only these; without: columns to leave out if the part has them
+    """
     try:
         with backend.open(path) as part:
+            if without:
+                columns = [name for name in pl.read_parquet_schema(part) if name not in without]
+                part.seek(0)
             return pl.read_parquet(part, columns=None if columns is None else list(columns))
     except (OSError, pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
         raise damaged_part_error(backend, path, error) from error

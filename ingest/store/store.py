@@ -397,18 +397,22 @@ class Store:
         if self._is_new():
             raise self._lost()
 
-    def kept(self, table: str, latest_by: Sequence[str] = ()) -> pl.DataFrame:
+    def kept(
+        self, table: str, latest_by: Sequence[str] = (), without: Sequence[str] = ()
+    ) -> pl.DataFrame:
         """Return rows of a table that belongs to no log, oldest first.
 
-        latest_by: only the newest rows per value of these columns. The column `as_of` is the state
-        of the store that the rows were computed from. Empty, without columns, if nothing was
-        stored.
+        latest_by: only the newest rows per value of these columns. without: columns to leave out.
+        The column `as_of` is the state of the store that the rows were computed from. Empty,
+        without columns, if nothing was stored.
         """
         if self._is_new():
             return pl.DataFrame()
         with self._connected() as con:
             found = catalogue.live_parts(con, {table})
-        frames = [parquet_parts.read_rows_with_batch(self.shelf, part) for part in found]
+        frames = [
+            parquet_parts.read_rows_with_batch(self.shelf, part, without=without) for part in found
+        ]
         if not frames:
             return pl.DataFrame()
         rows = pl.concat(frames, how="diagonal_relaxed").sort("batch", maintain_order=True)

@@ -196,6 +196,12 @@ class Analysis:
         ]
         return logged.median_device_rate(lines, formula_facts, audit, steady)
 
+    def curves(self, run_ids: Sequence[str]) -> pl.DataFrame:
+        """Return the curves of runs: metrics.pipeline.kept_curves.curve_rows."""
+        from .kept_curves import curves_of  # noqa: PLC0415 - for reports of many runs
+
+        return curves_of(self, run_ids)
+
     def proposals(self, run_id: str) -> list[Proposal]:
         """Return facts to reproduce the run's printed figures: `propose_facts`."""
         return propose_facts(self.logged_lines.get(run_id), self.formula_facts[run_id])

@@ -79,16 +79,25 @@ def compared_runs(
     kept: columns of metrics.pipeline.metrics_cache.KEPT_SCHEMA
     read: returns the tables of these runs; called if the losses of some are not kept
     """
+    bridges = kept_bridges(kept.select("run_id", "bridges"))
+    return ComparedRuns(metrics, kept_loss_lines(kept, read), bridges)
+
+
+def kept_loss_lines(kept: pl.DataFrame, read: Callable[[set[str]], LaunchTables]) -> pl.DataFrame:
+    """Return metrics.compare.loss_parity.loss_lines of the runs of these rows.
+
+    kept: run_id and `loss_lines` of KEPT_SCHEMA; read: as for `compared_runs`
+    """
     known = kept.select("run_id", "loss_lines").drop_nulls().explode("loss_lines").drop_nulls()
     losses = known.unnest("loss_lines")
     many = set(kept.filter(pl.col("loss_lines").is_null())["run_id"])
-    if many:
-        from ..compare.loss_parity import loss_lines  # noqa: PLC0415 - imports numpy
+    if not many:
+        return losses
+    from ..compare.loss_parity import loss_lines  # noqa: PLC0415 - imports numpy
 
-        windows = read(many).unmarked_windows
-        more = loss_lines(windows.filter(pl.col("run_id").is_in(list(many))))
-        losses = pl.concat([losses, more])
-    return ComparedRuns(metrics, losses, kept_bridges(kept.select("run_id", "bridges")))
+    windows = read(many).unmarked_windows
+    more = loss_lines(windows.filter(pl.col("run_id").is_in(list(many))))
+    return pl.concat([losses, more])
 
 
 def kept_bridges(bridges: pl.DataFrame) -> dict[str, list[Bridge]]:

@@ -36,6 +36,7 @@ from .analysis import Analysis, analyse
 from .bulkhead import compute_apart
 from .compared_runs import bridge_rows
 from .kept_audits import audit_row
+from .kept_curves import curve_rows
 from .metrics_cache import (
     KEPT_SCHEMA,
     LAST_STEP_FIELDS,
@@ -368,6 +369,7 @@ def _rows(analysis: Analysis, overlay: Sequence[Accelerator]) -> pl.DataFrame:
         .join(ends, on="run_id", how="left")
         .join(_bridges(analysis), on="run_id", how="left")
         .join(_audits(analysis), on="run_id", how="left")
+        .join(curve_rows(analysis, analysis.metrics["run_id"].to_list()), on="run_id", how="left")
         .join(_loss_lines(analysis), on="run_id", how="left")
         .with_columns(
             pl.when(is_lead).then(pl.col("related")),

@@ -16,6 +16,7 @@ import polars as pl
 
 from fairmfu.ingest.core.schema import BOOL, FLOAT, INT, READING_CHANGES, TEXT, TEXT_LIST
 
+from ..core.curve_columns import CURVE_PARTS, part_type
 from ..core.link_columns import LAST_STEP_SCHEMA, LAUNCH_COURSE_SCHEMA
 from ..core.run_table import LOSS_LINE_FIELDS, METRICS, with_cross_run_warnings
 from ..formula import accelerators
@@ -67,6 +68,7 @@ KEPT_SCHEMA: Final = pl.Schema(
         "ends": pl.List(pl.Struct({name: LAST_STEP_SCHEMA[name] for name in LAST_STEP_FIELDS})),
         "bridges": pl.List(pl.Struct(BRIDGE_FIELDS)),
         "audit": pl.Struct(AUDIT_FIELDS),
+        "curve": pl.Struct({name: part_type(schema) for name, schema in CURVE_PARTS.items()}),
         "loss_lines": pl.List(pl.Struct(LOSS_LINE_FIELDS)),
         "needs": pl.Struct({"facts": TEXT_LIST, "gain": TEXT, "obstacle": TEXT}),
         "peaks": TEXT,
@@ -84,12 +86,16 @@ course: metrics.core.link_columns.LAUNCH_COURSE_SCHEMA; null without steps
 ends: metrics.core.link_columns.LAST_STEP_SCHEMA per rank; null in rows of another layout
 bridges: Analysis.bridges; null if building them raises
 audit: Analysis.audits; null if the era has no name of its own
+curve: metrics.pipeline.kept_curves.curve_rows; null if computing it raises
 loss_lines: metrics.compare.loss_parity.loss_lines; null if more than MAX_KEPT_LOSS_LINES
 needs: metrics.pipeline.missing_facts.AskedFacts; null until somebody asks for missing facts
 peaks: `peaks_hash` at the time of computing
 program: version of fairmfu
 columns: `columns_hash` at the time of computing; rows of other columns have nulls for later columns
 """
+
+LARGE_COLUMNS: Final = ("loss_lines", "curve")
+"""Columns that most commands do not read: null in their rows."""
 
 OUTDATED_SCHEMA: Final = pl.Schema(
     {"run_id": TEXT, "formula": TEXT, "peaks": TEXT, "program": TEXT, "columns": TEXT, "why": TEXT}

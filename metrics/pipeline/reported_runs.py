@@ -19,7 +19,7 @@ from ..formula.accelerators import Accelerator
 from ..runs.replica_groups import groups_by_source
 from ..throughput.resolved_facts import resolve_facts
 from .bulkhead import present_apart
-from .compared_runs import kept_bridges, with_failed_rows
+from .compared_runs import kept_bridges, kept_loss_lines, with_failed_rows
 from .kept_audits import kept_audit
 
 if TYPE_CHECKING:
@@ -32,8 +32,7 @@ class StoredTables:
     """Tables of some runs, read and measured on first use.
 
     read_tables: returns all tables, with all sources of these runs
-    read_facts: returns the table `facts` of a single run whose launch has no other source; None
-        for other runs
+    read_facts: returns the table `facts` of the runs if no launch has a second source; else None
     single_sources: as for metrics.pipeline.launch_tables.LaunchTables
     """
 
@@ -80,6 +79,7 @@ class ReportedRuns:
         (metrics.pipeline.kept_audits)
     stored: tables of these runs
     kept_bridges: bridges by run_id; none for a run without
+    kept_lines: run_id, `loss_lines` and `curve` of metrics.pipeline.metrics_cache.KEPT_SCHEMA
     failed: runs that could not be presented
     """
 
@@ -88,6 +88,7 @@ class ReportedRuns:
     kept_bridges: Mapping[str, list[Bridge]]
     audits: Mapping[str, Audit]
     overlay: Sequence[Accelerator]
+    kept_lines: pl.DataFrame
     failed: frozenset[str] = frozenset()
 
     def with_metrics(self, metrics: pl.DataFrame) -> ReportedRuns:
@@ -99,12 +100,19 @@ class ReportedRuns:
         """Windows, as Analysis.windows."""
         return self._of_runs(self.stored.measured.windows)
 
+    def curves(self, run_ids: Sequence[str]) -> pl.DataFrame:
+        """Return the curves of runs, as Analysis.curves."""
+        curves = self.kept_lines.select("run_id", "curve")
+        if self.failed or curves["curve"].null_count():
+            from .kept_curves import curves_of  # noqa: PLC0415 - imports much
+
+            return curves_of(self, run_ids)
+        return curves.filter(pl.col("run_id").is_in(list(run_ids)))
+
     @cached_property
     def loss_lines(self) -> pl.DataFrame:
         """Lines with a loss, as Analysis.loss_lines."""
-        from ..compare.loss_parity import loss_lines  # noqa: PLC0415 - imports numpy
-
-        return loss_lines(self.windows)
+        return self._of_runs(kept_loss_lines(self.kept_lines, lambda _: self.stored.measured))
 
     @cached_property
     def events(self) -> pl.DataFrame:
@@ -174,9 +182,9 @@ def reported_runs(
 ) -> ReportedRuns:
     """Return the runs of `kept`, with the metrics of all runs.
 
-    stored: of these runs; kept: run_id, and the columns `bridges` and `audit` of
-        metrics.pipeline.metrics_cache.KEPT_SCHEMA
+    stored: of these runs; kept: columns of metrics.pipeline.metrics_cache.KEPT_SCHEMA
     """
     bridges = kept_bridges(kept.select("run_id", "bridges"))
     audits = {run_id: kept_audit(row) for run_id, row in kept.select("run_id", "audit").iter_rows()}
-    return ReportedRuns(metrics, stored, bridges, audits, overlay)
+    lines = kept.select("run_id", "loss_lines", "curve")
+    return ReportedRuns(metrics, stored, bridges, audits, overlay, lines)

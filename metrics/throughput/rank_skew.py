@@ -13,8 +13,9 @@ from typing import Final
 
 import polars as pl
 
-from fairmfu.ingest.core.schema import BOOL, FLOAT, INT, TEXT
+from fairmfu.ingest.core.schema import FLOAT, INT, TEXT
 
+from ..core.curve_columns import RANK_TIME_SCHEMA
 from .windows import steady_window_rows
 
 MIN_DATA_BOUND_SHARE: Final = 0.1
@@ -25,17 +26,6 @@ At 0.1, a loader without any waits would make the run 1 / (1 - 0.1) = 1.11x as f
 COMPARED_DIGITS: Final = 9
 """Significant digits compared, more than any log prints: equal sums of printed times compare as
 equal."""
-
-RANK_TIME_SCHEMA: Final = pl.Schema(
-    {
-        "run_id": TEXT,
-        "rank": TEXT,
-        "time": FLOAT,
-        "in_seconds": BOOL,
-        "share": FLOAT,
-        "rank_steps": INT,
-    }
-)
 
 RANK_SKEW_SCHEMA: Final = pl.Schema(
     {

@@ -4,6 +4,8 @@ Data is aggregated first, so a chart of a long run or of many runs is as light a
 run or a few; the notes name the aggregation. A null is absent; NaN and infinities become null.
 """
 
+from fairmfu.metrics.runs.step_bins import bin_windows, event_marks
+
 from .chart_style import MFU_EXACT_TITLE, MFU_FULL_TITLE, WIDTH
 from .comparison_charts import (
     comparison,
@@ -17,7 +19,7 @@ from .comparison_charts import (
 from .figure import VIEW, Figure, Spec, drawable
 from .overlay import overlay
 from .run_charts import course, operators, phases, ranks, step_times, time_lost
-from .run_series import bin_windows, event_marks, step_time_histogram
+from .run_series import step_time_histogram
 from .tooltips import TGS, run_cards
 from .waterfall import waterfall
 

@@ -235,5 +235,7 @@ def chart_number(value: Any) -> Any:  # noqa: ANN401 - a cell
     if not isfinite(value):
         return None
     text = f"{value:.{DIGITS - 1}e}"
+    if (rounded := float(text)) == value:  # already few digits, as in a kept curve
+        return rounded
     tie = text.partition("e")[0].rstrip("0").endswith("5")
-    return float(f"{value:.{EXACT_DIGITS}g}" if tie else text)
+    return float(f"{value:.{EXACT_DIGITS}g}") if tie else rounded

@@ -1,4 +1,4 @@
-"""Charts of one run, from reports.charts.run_series and a row of join_comparison."""
+"""Charts of one run, from metrics.runs.step_bins and a row of join_comparison."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import altair as alt
 
 from fairmfu.metrics.compare.comparison_row import ComparisonRow
 from fairmfu.metrics.core.run_table import MetricsRow, SpeedLevel
+from fairmfu.metrics.runs.step_bins import WINDOW_COUNTED, WINDOW_OTHER
 from fairmfu.metrics.throughput.speed_levels import OTHER_SPEED
 from fairmfu.metrics.throughput.time_breakdown import START_UP, WARM_UP
 
@@ -20,7 +21,6 @@ from ..text.tabular import GIB, count_noun, percent
 from . import theme
 from .chart_style import ROW_HEIGHT, WIDTH, fixed_channels, text_above_plot
 from .figure import Figure, Row, Spec, Table, build_spec, chart_number, mark_spec, rows_of
-from .run_series import WINDOW_COUNTED, WINDOW_OTHER
 from .tooltips import CONVENTION_EXPRESSION, CONVENTIONS, TGS, run_cards
 
 RUN_CHART_WIDTH: Final = WIDTH + 40
@@ -74,7 +74,7 @@ def course(series: Table, events: Table, row: ComparisonRow) -> Figure | None:
     """Draw throughput and MFU over steps, with events; loss and memory if known.
 
     series, events: rows of this run of `bin_windows` and `event_marks` of
-        reports.charts.run_series. None if there is nothing to draw.
+        metrics.runs.step_bins. None if there is nothing to draw.
     """
     bins = [_bin(each) for each in rows_of(series)]
     rates = [each for each in bins if each["tgs"] is not None]

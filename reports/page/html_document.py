@@ -13,7 +13,7 @@ import gzip
 import hashlib
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, Final, Protocol
@@ -142,13 +142,14 @@ class Sheet:
             from a server. The nonce depends on the whole body, so no text in the body can contain
             the nonce.
         """
-        whole = self._inlined(body)
-        folded = len(whole.encode()) - len(FOLD_PLACEHOLDER.sub("", body).encode())
-        packed = folded > self.packed_above
-        content = self._packed(body) if packed else whole
-        drawing = "<figure" in whole
+        folds = [*self._placed(body)]
+        parts = [body, *(fold.body for fold in folds)]
+        packed = sum(map(_size, folds)) > self.packed_above
+        content = self._packed(body) if packed else self._inlined(body)
+        drawing = _any_has(parts, "<figure")
         library = [bundle()] if drawing else []
-        own = [page_script()] if any(mark in whole for mark in SCRIPTED_MARKUP) else []
+        scripted = folds or any(_any_has(parts, mark) for mark in SCRIPTED_MARKUP)
+        own = [page_script()] if scripted else []
         scripts = [*filter(None, [script]), *library, *own]
         nonce = _digest(content)[:22] if script_file else ""
         document = Document(
@@ -165,6 +166,13 @@ class Sheet:
         )
         return str(render("page/document.html.j2", document=document))
 
+    def _placed(self, text: str) -> Iterator[Fold]:
+        """Yield the folds with a placeholder in the text, each before those inside it."""
+        for place in FOLD_PLACEHOLDER.finditer(text):
+            fold = self._folds[int(place[1])]
+            yield fold
+            yield from self._placed(fold.body)
+
     def _inlined(self, text: str) -> Markup:
         """Return the text with every fold in its place."""
         return self._opened(text, lambda fold: _details(fold, self._inlined(fold.body)))
@@ -176,7 +184,7 @@ class Sheet:
         def closed(fold: Fold) -> Markup:
             body = self._opened(fold.body, closed)
             if len(body) > MIN_PACKED_TEXT:
-                return _details(fold, trusted(""), packed=packs.add(body))
+                return _details(fold, packed=packs.add(body))
             return _details(fold, body)
 
         return self._opened(text, closed) + macro(TEMPLATE, "packs")(packs.written())
@@ -186,7 +194,17 @@ class Sheet:
         return trusted(FOLD_PLACEHOLDER.sub(lambda at: written(self._folds[int(at[1])]), text))
 
 
-def _details(fold: Fold, body: Markup, packed: str = "") -> Markup:
+def _size(fold: Fold) -> int:
+    """Return the bytes of a fold, without the folds inside it."""
+    body = FOLD_PLACEHOLDER.sub("", fold.body)
+    return len(_details(fold).encode()) + len(body.encode())
+
+
+def _any_has(parts: Sequence[str], mark: str) -> bool:
+    return any(mark in part for part in parts)
+
+
+def _details(fold: Fold, body: str = "", packed: str = "") -> Markup:
     return macro(TEMPLATE, "details")(fold, body, packed)
 
 
@@ -204,22 +222,27 @@ MAX_TEXT_PER_PACK: Final = 1_500_000
 
 
 class _Packs:
-    """Bodies of folds, compressed in groups, since they resemble each other."""
+    """Bodies of folds, compressed in groups, since they resemble each other.
+
+    A full group is compressed at once, so that few bodies are held in memory.
+    """
 
     def __init__(self) -> None:
-        self._blocks: list[list[str]] = [[]]
+        self._written: list[str] = []
+        self._last: list[str] = []
 
     def add(self, body: str) -> str:
         """Add a body; return its position as block and number."""
-        last = self._blocks[-1]
+        last = self._last
         if len(last) == MAX_FOLDS_PER_PACK or sum(map(len, last)) > MAX_TEXT_PER_PACK:
-            self._blocks.append(last := [])
+            self._written = self.written()
+            self._last = last = []
         last.append(body)
-        return f"{len(self._blocks) - 1}.{len(last) - 1}"
+        return f"{len(self._written)}.{len(last) - 1}"
 
     def written(self) -> list[str]:
         """Return all blocks as gzip in base64."""
-        return [_gzipped(json_block(block)) for block in self._blocks]
+        return [*self._written, _gzipped(json_block(self._last))]
 
 
 def _by_column(rows: Sequence[Row]) -> object:

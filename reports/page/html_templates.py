@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable
 from functools import cache
 from importlib import resources
 from itertools import chain, pairwise
-from typing import Final
+from typing import Any, Final
 
 from jinja2 import Environment, FunctionLoader, StrictUndefined
 from jinja2.ext import Extension
@@ -49,10 +49,25 @@ def macro(template: str, name: str) -> Callable[..., Markup]:
     return found
 
 
+class DataEnvironment(Environment):
+    """Environment that looks a name up among the keys of a dict before its methods.
+
+    Most data of a page are dicts: a lookup of a missing method first takes as long as the rest.
+    """
+
+    def getattr(self, obj: Any, attribute: str) -> Any:  # noqa: ANN401 - any data of a page
+        """Return the value of the key, else as Jinja."""
+        if type(obj) is dict and attribute in obj:
+            return obj[attribute]
+        if type(obj) is dict and not hasattr(dict, attribute):
+            return self.undefined(obj=obj, name=attribute)
+        return super().getattr(obj, attribute)
+
+
 @cache
 def environment() -> Environment:
     """Create the environment on first use."""
-    known = Environment(
+    known = DataEnvironment(
         loader=FunctionLoader(_source),
         autoescape=True,
         undefined=StrictUndefined,

@@ -6,17 +6,16 @@ no random id: the same store gives the same content.
 
 from __future__ import annotations
 
-import math
+import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib import metadata
 from typing import Any, Final, TypeVar
 
 import polars as pl
-import polars.selectors as cs
 
 from fairmfu.ingest.core.progress import note_progress
-from fairmfu.ingest.core.schema import FACT_NAMES, FLOAT
+from fairmfu.ingest.core.schema import FACT_NAMES
 from fairmfu.metrics.audit.audit_results import Audit, Bridge
 from fairmfu.metrics.audit.formula_era import Era
 from fairmfu.metrics.audit.logged_figures import PER_GPU_FIGURES
@@ -35,13 +34,14 @@ from fairmfu.metrics.core.run_table import METRICS, value_of
 from fairmfu.metrics.formula.accelerators import Accelerator
 from fairmfu.metrics.formula.terms import FORMULA_VERSION
 from fairmfu.metrics.pipeline.analysis import Analysis, analyse
+from fairmfu.metrics.pipeline.kept_curves import CURVE_BINS
 from fairmfu.metrics.pipeline.reported_runs import ReportedRuns
 from fairmfu.metrics.pipeline.run_needs import AskedFacts
+from fairmfu.metrics.runs.step_bins import MAX_STEP_BINS, count_events
 from fairmfu.metrics.utilization.utilization import operator_table
 
 from ..charts import charts
 from ..charts.figure import Figure
-from ..charts.run_series import MAX_STEP_BINS
 from ..charts.tooltips import CONVENTIONS, run_cards
 from ..comparison.matrix import matrix_json
 from ..comparison.study_text import (
@@ -68,6 +68,8 @@ from . import overview
 from .redaction import Redaction
 
 Json = dict[str, Any]
+Curve = Mapping[str, list[Json]]
+"""Rows of each part of metrics.core.curve_columns.CURVE_PARTS, of one run."""
 Result = TypeVar("Result")
 
 REPORT_SCHEMA_VERSION: Final = 1
@@ -78,9 +80,11 @@ MAX_POINTS: Final = 6_000
 MIN_STEP_BINS: Final = 20
 MAX_RUNS_IN_FULL: Final = 400
 """Most runs to report in full. Beyond, a run has the chart over steps alone, in four digits,
-without event lines and without the slowest and fastest window of each bin.
+without event lines and without the slowest and fastest window of each bin: a kept curve
+(metrics.pipeline.kept_curves).
 """
-REDUCED_DIGITS: Final = 4
+RUNS_AT_ONCE: Final = 50
+"""Runs to make ready for JSON together."""
 MAX_UNREAD_LINES: Final = 20
 """Most lines per source to quote; the store has all of them."""
 MAX_FORMULA_MODELS: Final = 6
@@ -243,7 +247,7 @@ def _content(  # noqa: PLR0913 - as `build_content`
     matrix: tuple[str, str] | None,
 ) -> ReportContent:
     ranked, rows = _ordered_rows(parts, metrics, price)
-    data = json_value(
+    whole = (
         _header(metrics, title, version)
         | _overview(rows, parts)
         | _comparison(ranked, rows, parts.needs)
@@ -251,6 +255,7 @@ def _content(  # noqa: PLR0913 - as `build_content`
         | _all_runs(rows, ranked, parts)
         | {"redacted": redaction is not None}
     )
+    data = {name: part if name == "runs" else json_value(part) for name, part in whole.items()}
     if redaction is not None:
         redaction.scan([data, rows])
         data, ranked, rows = (redaction.redact(part) for part in (data, ranked, rows))
@@ -324,14 +329,20 @@ def _study(study: Study) -> Json:
 def _all_runs(
     rows: Sequence[ComparisonRow], ranked: Sequence[Sequence[ComparisonRow]], parts: _Parts
 ) -> Json:
-    """Return each run, the reading of its logs, and the formulas for comparison."""
+    """Return each run, the reading of its logs, and the formulas for comparison.
+
+    Runs are made ready for JSON some at once, since most of the data is theirs: all at once would
+    be in memory twice, and keys are shared only among those.
+    """
     varies: dict[str, Sequence[str]] = {}
     for group in ranked:
         varies |= dict.fromkeys((row["run_id"] for row in group), varying_columns(group))
     runs: Json = {}
-    for count, row in enumerate(rows):
-        note_progress("Describing runs", count, len(rows), "runs")
-        runs[row["run_id"]] = _run(row, parts, varies.get(row["run_id"], ()))
+    for first in range(0, len(rows), RUNS_AT_ONCE):
+        note_progress("Describing runs", first, len(rows), "runs")
+        some = rows[first : first + RUNS_AT_ONCE]
+        of_some = {row["run_id"]: _run(row, parts, varies.get(row["run_id"], ())) for row in some}
+        runs |= json_value(of_some)
     return {
         "runs": runs,
         "sources": parts.source_rows(),
@@ -358,20 +369,20 @@ def report_json(content: ReportContent) -> Json:
 
 
 def json_value(value: Any) -> Any:  # noqa: ANN401 - whatever JSON can carry, and what it can't
-    """Return a value for JSON: no NaN, no infinity, times in ISO 8601."""
-    kind = type(value)
-    if kind is float:
-        return value if math.isfinite(value) else None
-    if kind in JSON_SCALARS:
-        return value
+    """Return a value for JSON: no NaN, no infinity, times in ISO 8601.
+
+    Writing and reading JSON is several times faster than a walk through the values.
+    """
+    return json.loads(json.dumps(value, default=_json_object), parse_constant=lambda _: None)
+
+
+def _json_object(value: Any) -> Any:  # noqa: ANN401 - whatever JSON can't carry
+    """Return a mapping as dict, a sequence as list, and a time as text."""
     if isinstance(value, Mapping):
-        return {key: json_value(item) for key, item in value.items()}
+        return dict(value)
     if isinstance(value, Sequence):
-        return [json_value(item) for item in value]
+        return list(value)
     return value.isoformat()
-
-
-JSON_SCALARS: Final = frozenset((str, int, bool, type(None)))
 
 
 # --- what is said of groups ---------------------------------------------------------------
@@ -502,31 +513,42 @@ class _Parts:
         self.analysis, self.audits = analysis, analysis.audits
         self.ids = metrics["run_id"].to_list()
         self.needs = overview.Needs.of(analysis, self.ids, tables, store, asked)
-        self.windows = analysis.windows.filter(pl.col("run_id").is_in(ids))
-        self.of_windows = _by_run(self.windows)
-        self.bins = bins_per_run([run.height for run in self.of_windows.values()])
         self.in_full = metrics.height <= MAX_RUNS_IN_FULL
-        self.of_facts = _by_run(analysis.resolved_facts.filter(pl.col("run_id").is_in(ids)))
-        events = analysis.events.filter(pl.col("run_id").is_in(ids))
-        marks = charts.event_marks(events, self.windows)
-        series = charts.bin_windows(self.windows, metrics, self.bins)
-        if not self.in_full:
-            marks = marks.with_columns(text=pl.lit(None, pl.String))
-            series = series.with_columns(low=None, high=None).cast({"low": FLOAT, "high": FLOAT})
-            series = series.with_columns(cs.float().round_sig_figs(REDUCED_DIGITS))
-        self.of_events, self.of_marks = _by_run(events), _by_run(marks)
-        self.of_series = _by_run(series)
-        self.of_ranks = _by_run(analysis.rank_times.filter(pl.col("run_id").is_in(ids)))
+        self.of_facts = _rows_by_run(analysis.resolved_facts.filter(pl.col("run_id").is_in(ids)))
+        self.of_windows: dict[str, pl.DataFrame] = {}
+        self.bins, self.curve_of = self._full_curves(metrics) if self.in_full else self._curves()
         self.sources = tables["sources"].sort("path", "sha256")
         self.place = {path: at for at, path in enumerate(self.sources["path"])}
         self.unread = tables["unread"].sort("sha256", "line")
+
+    def _full_curves(self, metrics: pl.DataFrame) -> tuple[int, Callable[[str], Curve]]:
+        """Return the bins per run, and the curve of each run in as many bins."""
+        ids = pl.col("run_id").is_in(metrics["run_id"].implode())
+        windows, events = (
+            table.filter(ids) for table in (self.analysis.windows, self.analysis.events)
+        )
+        self.of_windows = _by_run(windows)
+        bins = bins_per_run([run.height for run in self.of_windows.values()])
+        parts = {
+            "series": charts.bin_windows(windows, metrics, bins),
+            "marks": charts.event_marks(events, windows),
+            "event_counts": count_events(events),
+            "rank_times": self.analysis.rank_times.filter(ids),
+        }
+        rows = {name: _rows_by_run(frame) for name, frame in parts.items()}
+        return bins, lambda run: {name: rows[name].get(run, []) for name in rows}
+
+    def _curves(self) -> tuple[int, Callable[[str], Curve]]:
+        """Return the bins per run, and the curve of each run of many."""
+        curves: dict[str, Curve] = dict(self.analysis.curves(self.ids).iter_rows())
+        return CURVE_BINS, curves.pop
 
     def step_times(self, row: ComparisonRow) -> pl.DataFrame:
         """Return charts.step_time_histogram of a run; empty if runs are not drawn in full."""
         if not self.in_full:
             return pl.DataFrame()
-        mine = self.of_windows.get(row["run_id"], self.windows.clear())
-        return charts.step_time_histogram(mine, row)
+        windows = self.of_windows.get(row["run_id"])
+        return pl.DataFrame() if windows is None else charts.step_time_histogram(windows, row)
 
     def source_rows(self) -> list[Json]:
         """Return how much of each log was read, and the kinds of unknown lines."""
@@ -547,6 +569,10 @@ class _Parts:
 def _by_run(frame: pl.DataFrame) -> dict[str, pl.DataFrame]:
     cut = frame.partition_by("run_id", as_dict=True, maintain_order=True)
     return {str(key[0]): part for key, part in cut.items()}
+
+
+def _rows_by_run(frame: pl.DataFrame) -> dict[str, list[Json]]:
+    return frame.rows_by_key("run_id", named=True)
 
 
 def understood_shares(sources: pl.DataFrame) -> pl.DataFrame:
@@ -572,11 +598,8 @@ def _run(row: ComparisonRow, parts: _Parts, varies: Sequence[str]) -> Json:
     """Return the data of a run; varies: columns that differ in its group."""
     run_id, audit = row["run_id"], parts.audits[row["run_id"]]
     (card,) = run_cards([row])
-    facts = parts.of_facts.get(run_id)
-    held = [] if facts is None else facts.to_dicts()
-    operators = operator_table({fact["name"]: fact for fact in held}, row)
-    events, marks = parts.of_events.get(run_id), parts.of_marks.get(run_id)
-    by_rank, series = parts.of_ranks.get(run_id), parts.of_series.get(run_id)
+    facts, curve = parts.of_facts.get(run_id, []), parts.curve_of(run_id)
+    operators = operator_table({fact["name"]: fact for fact in facts}, row)
     return {
         **{name: row.get(name) for name in (*METRICS, *COMPARISON)},
         "label": row["label"],
@@ -585,15 +608,15 @@ def _run(row: ComparisonRow, parts: _Parts, varies: Sequence[str]) -> Json:
         "audit": dict(zip(("word", "why"), bridge_text.audit_verdict(audit), strict=True)),
         "causes": _causes(row, audit),
         "words": _words(row, audit, varies) | overview.head_words(row, parts.needs),
-        "facts": [_fact(fact) for fact in held],
+        "facts": [_fact(fact) for fact in facts],
         "operators": operators.to_dicts(),
         "bridges": [_bridge(one) for one in row["bridges"]],
         "time": run_narrative.time_spent(row),
-        "series": [] if series is None else series.drop("run_id").to_dicts(),
+        "series": curve["series"],
         "step_times": parts.step_times(row).to_dicts(),
-        "by_rank": [] if by_rank is None else by_rank.drop("run_id").to_dicts(),
-        "events": [] if marks is None else marks.drop("run_id").to_dicts(),
-        "event_counts": [] if events is None else _event_counts(events),
+        "by_rank": curve["rank_times"],
+        "events": curve["marks"],
+        "event_counts": curve["event_counts"],
         "findings": overview.findings(row),
         **overview.unknown_because(row, parts.needs),
         **overview.run_needs(row, parts.needs, _meaning),
@@ -679,16 +702,6 @@ def _bridge(bridge: Bridge) -> Json:
         "explained": bridge.explained,
         "steps": bridge_text.bridge_frame(bridge).to_dicts(),
     }
-
-
-def _event_counts(events: pl.DataFrame) -> list[Json]:
-    """Return the count of each event kind, the most frequent first, with its seconds."""
-    return (
-        events.group_by("kind", maintain_order=True)
-        .agg(count=pl.len(), seconds=pl.col("seconds").sum(), line=pl.col("line").first())
-        .sort("count", descending=True, maintain_order=True)
-        .to_dicts()
-    )
 
 
 # --- what is drawn ------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from fairmfu.ingest.core.errors import StoreError
 from fairmfu.ingest.store.store import Store
 from fairmfu.metrics.core.run_table import MetricsRow, metrics_rows
 from fairmfu.metrics.formula.accelerators import Accelerator
-from fairmfu.metrics.pipeline.metrics_cache import KEPT_SCHEMA
+from fairmfu.metrics.pipeline.metrics_cache import KEPT_SCHEMA, LARGE_COLUMNS
 from fairmfu.metrics.pipeline.run_needs import (
     AskedFacts,
     RunNeeds,
@@ -25,7 +25,7 @@ from fairmfu.metrics.pipeline.run_needs import (
     rows_of,
 )
 
-from .metrics_store import METRICS_TABLE, MetricsState, current_state
+from .metrics_store import METRICS_TABLE, MetricsState, current_state, kept_rows
 
 
 def current_needs(
@@ -61,10 +61,18 @@ def asked_facts(
         fresh = ask_facts(new, store.tables(members), overlay)
         if not state.outdated:
             with suppress(StoreError):
-                answered = _with_answers(state.kept, fresh)
+                answered = _with_answers(_whole_rows(store, state), fresh)
                 store.without_waiting().keep(METRICS_TABLE, answered, state.as_of)
     answers = {**kept, **fresh}
     return {row["run_id"]: answers[row["run_id"]] for row in lacking}
+
+
+def _whole_rows(store: Store, state: MetricsState) -> pl.DataFrame:
+    """Return the kept rows of a state with all columns: a row is kept whole."""
+    read = kept_rows(store, LARGE_COLUMNS).select("run_id", *LARGE_COLUMNS)
+    rows = state.kept.join(read, on="run_id", how="left", suffix="_read")
+    whole = (pl.coalesce(name, f"{name}_read") for name in LARGE_COLUMNS)
+    return rows.with_columns(whole).match_to_schema(KEPT_SCHEMA, extra_columns="ignore")
 
 
 def _kept_answers(kept: pl.DataFrame) -> dict[str, AskedFacts]:

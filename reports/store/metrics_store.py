@@ -5,23 +5,23 @@ Separate from reports.nightly.nightly, so that a table of runs loads without dra
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cache, cached_property, partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import polars as pl
 
 from fairmfu.ingest.core.errors import StoreError
 from fairmfu.ingest.core.progress import note_progress
-from fairmfu.ingest.core.schema import TEXT
+from fairmfu.ingest.core.schema import TABLES, TEXT
 from fairmfu.ingest.store.query_limits import QueryLimits
 from fairmfu.ingest.store.store import Store
 from fairmfu.metrics.core.run_table import not_null
 from fairmfu.metrics.formula.accelerators import Accelerator
 from fairmfu.metrics.pipeline import metrics_cache as scores
-from fairmfu.metrics.pipeline.metrics_cache import KEPT_SCHEMA
+from fairmfu.metrics.pipeline.metrics_cache import KEPT_SCHEMA, LARGE_COLUMNS
 from fairmfu.metrics.pipeline.run_links import linked_runs
 
 if TYPE_CHECKING:
@@ -62,21 +62,24 @@ class MetricsState:
         return scores.finish_metrics(self.kept)
 
 
-def update_metrics(
+def update_metrics(  # noqa: PLR0913 - each is an option of a command
     store: Store,
     overlay: Sequence[Accelerator] = (),
     extra_runs: Collection[str] = (),
     *,
     rescore_outdated: bool = False,
     compute_each: WorkMapper | None = None,
+    large: Sequence[str] = (),
 ) -> MetricsState:
     """Return metrics of all runs; compute those with newer inputs and `extra_runs`.
 
     rescore_outdated: compute also those from another formula, other peaks or an older program.
-        compute_each: computes partitions of many runs; by default this process. Nothing is written:
-        `store_metrics` does that. Raises StoreError if nothing was ever stored.
+        compute_each: computes partitions of many runs; by default this process. large: those
+        of LARGE_COLUMNS to read. Nothing is written: `store_metrics` does that.
+
+    Raises StoreError if nothing was ever stored.
     """
-    found = _outdated(store, overlay)
+    found = _outdated(store, overlay, large=large)
     wanted = found.unlike if rescore_outdated else frozenset[str]()
     changed = frozenset({*found.stale, *extra_runs, *wanted})
     before = found.before
@@ -105,11 +108,13 @@ class _Outdated(NamedTuple):
     as_of: int
 
 
-def _outdated(store: Store, overlay: Sequence[Accelerator]) -> _Outdated:
+def _outdated(
+    store: Store, overlay: Sequence[Accelerator], *, large: Sequence[str] = ()
+) -> _Outdated:
     """Find the runs to compute again. Raises StoreError if nothing was ever stored."""
     store.require_batches()
     stale, as_of = store.outdated_runs()
-    before = _kept(store)
+    before = kept_rows(store, large=large)
     unlike = frozenset(scores.outdated_rows(before, overlay)["run_id"])
     return _Outdated(before, frozenset(stale), unlike, as_of)
 
@@ -194,7 +199,7 @@ def stored_comparison(
     """
     from fairmfu.metrics.pipeline.compared_runs import compared_runs  # noqa: PLC0415 - imports much
 
-    state = current_state(store, overlay)
+    state = current_state(store, overlay, large=("loss_lines",))
     metrics = state.metrics
     chosen = choose_runs(metrics)
     kept = state.kept.join(chosen.select("run_id"), on="run_id")
@@ -221,11 +226,14 @@ def stored_runs(
     store: Store,
     choose_runs: Callable[[pl.DataFrame], pl.DataFrame] | None = None,
     overlay: Sequence[Accelerator] = (),
+    *,
+    large: Sequence[str] = (),
 ) -> StoredRuns:
     """Return the inputs of a report on chosen runs, from kept results.
 
     Equals `stored_analysis` for a report, a chart or an export. Analyses the runs where that is
-    needed anyway: most are new, or a run failed. choose_runs: as there; None for all runs.
+    needed anyway: most are new, or a run failed. choose_runs: as there; None for all runs. large:
+    those of LARGE_COLUMNS to read; others are computed when needed.
     """
     from fairmfu.metrics.pipeline.reported_runs import (  # noqa: PLC0415 - imports much
         StoredTables,
@@ -234,7 +242,7 @@ def stored_runs(
 
     if choose_runs is None and _are_most_new(store, overlay):
         return StoredRuns(*stored_analysis(store, choose_runs, overlay))
-    state = current_state(store, overlay)
+    state = current_state(store, overlay, large=large)
     metrics = state.metrics
     chosen = metrics if choose_runs is None else choose_runs(metrics)
     kept = state.kept.join(chosen.select("run_id"), on="run_id")
@@ -244,10 +252,38 @@ def stored_runs(
     if failed.height or kept["bridges"].null_count() or kept["audit"].null_count():
         return StoredRuns(*stored_analysis(store, choose_runs, overlay))
     wanted = None if chosen.height == metrics.height else sorted(linked)
-    read_facts = partial(store.facts_of, *linked) if len(linked) == 1 else None
+    read_facts = partial(read_facts_of, store, wanted) if linked == ids else None
     read_tables = partial(store.tables, wanted)
     stored = StoredTables(read_tables, read_facts, single_sources=linked == ids)
     return StoredRuns(reported_runs(metrics, stored, kept, overlay), state)
+
+
+def read_facts_of(store: Store, run_ids: Sequence[str] | None) -> pl.DataFrame:
+    """Return the table `facts` of runs, by default of all."""
+    if run_ids is not None and len(run_ids) == 1:
+        return store.facts_of(run_ids[0])
+    return store.table("facts", run_ids)
+
+
+class TablesOnDemand(Mapping[str, pl.DataFrame]):
+    """Tables of a store, each read on first use. run_ids: of these runs; None for all."""
+
+    def __init__(self, store: Store, run_ids: Sequence[str] | None = None) -> None:
+        self._read = cache(lambda name: store.table(name, run_ids))
+
+    def __getitem__(self, name: str) -> pl.DataFrame:
+        """Return a table by name."""
+        if name not in TABLES:
+            raise KeyError(name)
+        return self._read(name)
+
+    def __iter__(self) -> Iterator[str]:
+        """Yield the names of all tables."""
+        return iter(TABLES)
+
+    def __len__(self) -> int:
+        """Return the number of tables."""
+        return len(TABLES)
 
 
 def _are_most_new(store: Store, overlay: Sequence[Accelerator]) -> bool:
@@ -309,9 +345,11 @@ def current_metrics(store: Store, overlay: Sequence[Accelerator] = ()) -> pl.Dat
     return current_state(store, overlay).metrics
 
 
-def current_state(store: Store, overlay: Sequence[Accelerator]) -> MetricsState:
+def current_state(
+    store: Store, overlay: Sequence[Accelerator], *, large: Sequence[str] = ()
+) -> MetricsState:
     """Return the state for `current_metrics`, and keep what was computed if possible."""
-    found = update_metrics(store, overlay, rescore_outdated=True)
+    found = update_metrics(store, overlay, rescore_outdated=True, large=large)
     _keep_if_possible(store, found)
     return found
 
@@ -356,7 +394,7 @@ def rescore_all(
 
     Returns the number of runs. Works in batches, so that an interrupted call resumes.
     """
-    old = scores.outdated_rows(_kept(store), overlay)["run_id"].to_list()
+    old = scores.outdated_rows(kept_rows(store), overlay)["run_id"].to_list()
     done = 0
     for first in range(0, max(len(old), 1), RESCORE_BATCH):
         found = update_metrics(store, overlay, old[first : first + RESCORE_BATCH])
@@ -367,8 +405,13 @@ def rescore_all(
     return done
 
 
-def _kept(store: Store) -> pl.DataFrame:
-    rows = store.kept(METRICS_TABLE, latest_by=("run_id",))
+def kept_rows(store: Store, large: Sequence[str] = ()) -> pl.DataFrame:
+    """Return the kept rows of all runs, in columns of KEPT_SCHEMA.
+
+    large: those of LARGE_COLUMNS to read; the others are null
+    """
+    without = [name for name in LARGE_COLUMNS if name not in large]
+    rows = store.kept(METRICS_TABLE, latest_by=("run_id",), without=without)
     if rows.is_empty():
         return KEPT_SCHEMA.to_frame()
     return scores.upgrade_kept(rows).filter(pl.col("lead").is_not_null())

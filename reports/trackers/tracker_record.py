@@ -32,9 +32,9 @@ from fairmfu.metrics.core.run_table import (
 )
 from fairmfu.metrics.pipeline.analysis import Analysis
 from fairmfu.metrics.pipeline.reported_runs import ReportedRuns
+from fairmfu.metrics.runs.step_bins import WINDOW_COUNTED, rate_windows
 from fairmfu.metrics.throughput.resolved_facts import SETUP_FACTS
 
-from ..charts.run_series import WINDOW_COUNTED, rate_windows
 from ..page.redaction import Redaction
 
 LOG_PREFIX, OURS_PREFIX, RUN_PREFIX = "log/", "fairmfu/", "run/"

@@ -16,11 +16,11 @@ from hypothesis import strategies as st
 from fairmfu.ingest.core.schema import frame_schema
 from fairmfu.ingest.extract.log_tables import read_log_tables
 from fairmfu.ingest.facts.facts import facts_from_flags
+from fairmfu.metrics.core.curve_columns import RANK_TIME_SCHEMA
 from fairmfu.metrics.pipeline.analysis import analyse
 from fairmfu.metrics.throughput.rank_skew import (
     MIN_DATA_BOUND_SHARE,
     RANK_SKEW_SCHEMA,
-    RANK_TIME_SCHEMA,
     bottleneck,
     compare_ranks,
     measure_ranks,

@@ -15,9 +15,10 @@ from fairmfu.ingest.extract.log_tables import read_log_tables
 from fairmfu.ingest.facts.facts import facts_from_flags
 from fairmfu.metrics.pipeline.analysis import analyse
 from fairmfu.metrics.pipeline.messages import RATE_AGAINST_LOG
+from fairmfu.metrics.runs.step_bins import WINDOW_COUNTED
 from fairmfu.metrics.throughput.messages import COUNTS_APART, EVIDENCE_MISCOUNTED
 from fairmfu.metrics.throughput.windows import build_windows
-from fairmfu.reports.charts.run_series import WINDOW_COUNTED, per_step
+from fairmfu.reports.charts.run_series import per_step
 from tests.metrics.throughput.test_throughput import START, facts, frame, rates, run, steps
 
 LENGTH: Final = 2048

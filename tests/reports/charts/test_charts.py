@@ -20,13 +20,13 @@ from hypothesis import strategies as st
 
 from fairmfu.metrics.compare.comparability import rank_runs
 from fairmfu.metrics.pipeline.analysis import analyse
+from fairmfu.metrics.runs import step_bins
 from fairmfu.metrics.throughput.speed_levels import OTHER_SPEED
 from fairmfu.reports.charts import (
     charts,
     comparison_charts,
     overlay,
     run_charts,
-    run_series,
     theme,
 )
 from fairmfu.reports.charts.figure import DIGITS, chart_number, drawable
@@ -553,7 +553,7 @@ def test_many_events_of_a_kind_become_few_that_say_so():
     given = told(run)
     (row,) = given.rows
     series, signs = of(given, row)
-    assert signs.height <= run_series.MAX_MARK_BINS
+    assert signs.height <= step_bins.MAX_MARK_BINS
     assert signs["events"].sum() == 997
     course = charts.course(series, signs, row)
     assert any("several events" in note for note in course.notes)
@@ -561,7 +561,7 @@ def test_many_events_of_a_kind_become_few_that_say_so():
 
 
 def test_every_event_that_is_shown_has_a_sign_of_its_own():
-    assert set(run_series.SHOWN_EVENT_KINDS) <= set(run_charts.SIGNS)
+    assert set(step_bins.SHOWN_EVENT_KINDS) <= set(run_charts.SIGNS)
     words = [run_charts._word(kind) for kind in run_charts.SIGNS]
     assert len(set(words)) == len(words)
 
