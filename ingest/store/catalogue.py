@@ -131,7 +131,8 @@ def fetch_rows(
     connection: Connection, sql: str, values: Mapping[str, Any] | None = None
 ) -> list[tuple[Any, ...]]:
     """Return all rows of a query; twice as fast as a relation, which is planned twice."""
-    return connection.execute(sql, values).fetchall()
+    rows: list[tuple[Any, ...]] = connection.execute(sql, values).fetchall()
+    return rows
 
 
 def create_tables(connection: Connection) -> None:
@@ -354,7 +355,7 @@ def apply_batch(connection: Connection, batch: int, frames: Mapping[str, pl.Data
 
 
 def is_empty(connection: Connection) -> bool:
-    """Return whether a catalogue has neither sources nor facts, as that of a new store."""
+    """Return whether a catalogue has neither sources nor facts."""
     sql = "select 1 from held.sources union all select 1 from held.facts limit 1"
     return not fetch_rows(connection, sql)
 

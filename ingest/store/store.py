@@ -594,7 +594,7 @@ class Store:
             self._remember_checked(state)
 
     def _remember_checked(self, state: tuple[int, ...]) -> None:
-        """Remember that the catalogue of this state of its file is fairmfu's own."""
+        """Remember that the catalogue in this state is fairmfu's own."""
         _CHECKED_STATES[self._catalogue.absolute()] = state
 
     def _catalogue_state(self) -> tuple[int, ...]:

@@ -42,6 +42,11 @@ def _is_temporary(store: Store) -> bool:
     return not store.shelf.shared and store.path.absolute().is_relative_to(TEMPORARY)
 
 
+def _is_written_in_temporary(store: Store) -> bool:
+    """The catalogue of a store at an address is written in a folder, too."""
+    return store.home.absolute().is_relative_to(TEMPORARY)
+
+
 def _readers_of(store: Store) -> list[duckdb.DuckDBPyConnection]:
     if _is_temporary(store):
         return _own(_readers)
@@ -50,7 +55,7 @@ def _readers_of(store: Store) -> list[duckdb.DuckDBPyConnection]:
 
 
 def _writers_of(store: Store) -> list[duckdb.DuckDBPyConnection]:
-    if _is_temporary(store):
+    if _is_written_in_temporary(store):
         return _own(_writers)
     own: list[duckdb.DuckDBPyConnection] = store.__dict__.setdefault("_idle_writers", [])
     return own
@@ -61,7 +66,7 @@ def _started(store: Store) -> duckdb.DuckDBPyConnection:
 
 
 def _started_writer(store: Store) -> duckdb.DuckDBPyConnection:
-    return _start_temporary() if _is_temporary(store) else _start_writer(store)
+    return _start_temporary() if _is_written_in_temporary(store) else _start_writer(store)
 
 
 def _start_temporary() -> duckdb.DuckDBPyConnection:
@@ -101,7 +106,7 @@ def shared_beginnings() -> Iterator[None]:
 
     def copied(store: Store) -> None:
         schema = f"{SCHEMA_VERSION} {table_schemas()}"
-        if schema not in begun or not _is_temporary(store):
+        if schema not in begun or not _is_written_in_temporary(store):
             begin(store)
             begun[schema] = store._catalogue.read_bytes()
         else:

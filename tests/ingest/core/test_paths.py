@@ -140,6 +140,17 @@ def test_a_store_of_objects_is_that_of_the_same_files(
     assert again == [{"read": "unchanged"}.get(status, status) for _, status in files]
 
 
+@pytest.fixture(scope="module")
+def filled(buckets: Callable[[], Bucket]) -> Bucket:
+    """Logs in folders of several levels, hidden ones and others; nobody changes them."""
+    bucket = buckets()
+    keys = ["a.log", "b.txt", "notes.toml", "x/train1.log", "y/x/train2.log", "y/deep/er/c.log"]
+    for key in (*keys, ".h/hidden.log", "y/.train3.log"):
+        bucket.put(f"runs/{key}", "x")
+    bucket.put("runs/y/", b"")  # as consoles mark a folder
+    return bucket
+
+
 @pytest.mark.parametrize(
     ("pattern", "names"),
     [
@@ -157,13 +168,9 @@ def test_a_store_of_objects_is_that_of_the_same_files(
         ("runs/.h*/*.log", {"hidden.log"}),
     ],
 )
-def test_what_a_path_names(pattern: str, names: set[str], bucket: Bucket) -> None:
-    keys = ["a.log", "b.txt", "notes.toml", "x/train1.log", "y/x/train2.log", "y/deep/er/c.log"]
-    for key in (*keys, ".h/hidden.log", "y/.train3.log"):
-        bucket.put(f"runs/{key}", "x")
-    bucket.put("runs/y/", b"")  # as consoles mark a folder
+def test_what_a_path_names(pattern: str, names: set[str], filled: Bucket) -> None:
     with paths.request_cache():
-        found = list(FileWalk().of(bucket.at(pattern)))
+        found = list(FileWalk().of(filled.at(pattern)))
     assert {one.path.rpartition("/")[2] for one in found} == names
     assert [one.path for one in found] == sorted(one.path for one in found)
     assert all(one.path == one.identity and one.size == 1 and one.inode for one in found)

@@ -47,7 +47,7 @@ NO_TIME: Final = datetime(9998, 12, 31)
 STEPS: Final = 30
 LOGS: Final = 100 if THOROUGH else 1
 """Of a format."""
-DRAWS: Final = 4 * 100 if THOROUGH else 6
+DRAWS: Final = 4 * 100 if THOROUGH else 4
 """Of rows of steps."""
 
 
