@@ -509,6 +509,7 @@ def examples(log_format: LogFormat) -> list[str]:
     return [*lines, *(text for block in log_format.blocks for text in block.example)]
 
 
+@sampled(2)
 @pytest.mark.parametrize("log_format", BUILT_IN_FORMATS, ids=lambda f: str(f.name))
 def test_no_value_of_a_line_ends_the_reading(log_format: LogFormat, tmp_path: Path) -> None:
     """Each number of each example in turn is one that no machine holds, or none at all.

@@ -183,7 +183,7 @@ BEFORE: Final = (
 )
 AS_PROCESSES: Final = BEFORE if ALL_MOMENTS else BEFORE[:1] + BEFORE[4:5]
 """Those that are killed at random moments as well: by `make kills` all."""
-ON_BAD_DISKS: Final = BEFORE if ALL_MOMENTS else BEFORE[::2]
+ON_BAD_DISKS: Final = BEFORE if ALL_MOMENTS else BEFORE[::3]
 ON_SLOW_DISKS: Final = BEFORE[1:] if ALL_MOMENTS else BEFORE[1:2] + BEFORE[4:5]
 
 

@@ -61,7 +61,16 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = tmp_path_factory.mktemp("installed")
     venv.create(place, symlinks=True)
     python = place / "bin" / "python"
-    command = [sys.executable, "-m", "pip", "--python", str(python), "install", "--quiet"]
+    command = [
+        sys.executable,
+        "-m",
+        "pip",
+        "--python",
+        str(python),
+        "install",
+        "--quiet",
+        "--no-compile",
+    ]
     subprocess.run([*command, "--no-deps", "--no-index", str(wheel)], check=True)  # noqa: S603
     own = sysconfig.get_path("purelib", vars={"base": str(place), "platbase": str(place)})
     libraries = {sysconfig.get_path(kind) for kind in ("purelib", "platlib")}

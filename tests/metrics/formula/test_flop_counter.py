@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import json
 from contextlib import suppress
+from functools import cache
 from typing import Any
 
 import pytest
@@ -236,6 +237,7 @@ def is_kernel(op: Operator) -> bool:
     return op.name.endswith("convolution")
 
 
+@cache
 def has_state(name: str) -> bool:
     return from_hugging_face(TYPES[name]).has_linear_attention
 

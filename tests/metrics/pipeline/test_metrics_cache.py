@@ -751,7 +751,7 @@ def test_chosen_runs_are_explained_and_compared_as_if_all_were_computed(
 ) -> None:
     monkeypatch.setattr(metrics_store, "MIN_RUNS_TO_CHOOSE", 1)
     store = Store(tmp_path)
-    ingest_logs(store, SAMPLES / "synthetic", SAMPLES / "h100")
+    ingest_logs(store, SAMPLES / "synthetic")
     whole = analyse(store.tables())
     metrics_store.current_metrics(store)
     ids = whole.metrics["run_id"].to_list()

@@ -198,7 +198,7 @@ def test_intervals_cover_the_truth_of_runs_with_unlogged_evaluations(
     law = Simulation(
         windows=320, autocorrelation=0.6, stalls=stalls, warm_up=6, checkpoint_every=40
     )
-    runs = 300 if THOROUGH else 120
+    runs = 300 if THOROUGH else 80
     found = law.draw(runs, seed=16, checkpoint_s=more, logged=False)
     assert (found["windows"] <= 319 - 7).mean() >= 0.99  # type: ignore[operator]
     cover = found.select(pl.lit(law.tgs).is_between("tgs_low", "tgs_high").mean()).item()

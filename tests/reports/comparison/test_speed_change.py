@@ -88,10 +88,11 @@ def test_what_no_interval_decides_is_not_decided() -> None:
 
 
 class Desk:
-    """Logs of imaginary runs, read into a store."""
+    """Logs of imaginary runs, read into a store together before the next command."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self.waiting: list[Path] = []
 
     def put(
         self, name: str, seconds: float, *, seed: int, count: int = 600, lines: int | None = None
@@ -102,9 +103,15 @@ class Desk:
         ends = [] if lines is None else ["Traceback (most recent call last):", OOM]
         log.write_text("\n".join([*text, *ends]) + "\n", encoding="utf-8")
         log.with_name(f"{log.name}.facts.toml").write_text(SIDECARS["torchtitan"])
-        self.run("ingest", log)
+        self.waiting.append(log)
 
     def run(self, command: str, *arguments: object) -> Result:
+        if self.waiting:
+            self.invoke("ingest", *self.waiting)
+            self.waiting = []
+        return self.invoke(command, *arguments)
+
+    def invoke(self, command: str, *arguments: object) -> Result:
         words = [command, *map(str, arguments), "--store", str(self.folder / "store")]
         return CliRunner().invoke(main, words, catch_exceptions=False)
 

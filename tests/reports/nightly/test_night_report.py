@@ -22,7 +22,7 @@ from fairmfu.metrics.compare.history import CHANGE_SCHEMA, history
 from fairmfu.metrics.core.run_table import METRICS
 from fairmfu.reports.nightly import history_charts
 from fairmfu.reports.nightly import night_html as page_of_nights
-from fairmfu.reports.nightly.findings import exit_code
+from fairmfu.reports.nightly.findings import exit_code, find
 from fairmfu.reports.nightly.headline import brief_headline, headline
 from fairmfu.reports.nightly.night_html import AGE_SCRIPT, pages, status_js
 from fairmfu.reports.nightly.night_outputs import junit, markdown, summary, svg_name, svgs
@@ -602,6 +602,21 @@ def test_only_our_scripts_and_the_status_beside_it_may_run():
     assert "default-src 'none'" in read.policy
     assert "unsafe-inline'; img" in read.policy  # of styles
     assert "unsafe" not in read.policy.split("script-src")[1].split(";")[0]
+
+
+def test_no_output_changes_the_rows_that_all_of_them_read():
+    """Digest and findings are found once for a night."""
+    night = a_bad_night()
+
+    def rows():
+        found = build_digest(night)
+        return repr([found.series, found.changes, found.runs, found.failed, find(found)])
+
+    digest, before = build_digest(night), rows()
+    for output in (pages, markdown, summary, junit, svgs, exit_code):
+        output(night)
+    assert build_digest(night) is digest
+    assert rows() == before
 
 
 def test_the_nonce_hangs_on_the_body():

@@ -32,6 +32,8 @@ XTUNER = "llama3-8b-8xh100-xtuner"
 SOME = (XTUNER, "llama3-8b-8xh100-torchtitan", "llama3-8b-8xh100-deepspeed")
 SVG = "{http://www.w3.org/2000/svg}"
 
+CHARTED = ("",) if THOROUGH else ("synthetic", "h100", "h200", "genuine/deepspeed-0.16.9")
+"""Folders of sample logs that have something for each chart."""
 ABSENT = {
     "ranks": "no sample log tells of several ranks",
 }
@@ -45,7 +47,7 @@ def run(*arguments: object) -> Result:
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("export") / "store"
-    result = run("ingest", SAMPLES, "--store", path)
+    result = run("ingest", *(SAMPLES / name for name in CHARTED), "--store", path)
     assert result.exit_code == 0, result.output
     return path
 
