@@ -28,7 +28,8 @@ CURVE_DIGITS: Final = 4
 def curve_rows(analysis: Analysis | ReportedRuns, run_ids: Sequence[str]) -> pl.DataFrame:
     """Return run_id, and the column `curve` of KEPT_SCHEMA.
 
-    A run that fails has no row. The slowest and fastest window of a bin are left out, and so are the texts of events.
+    A run that fails has no row. The slowest and fastest window of a bin are left out, and so are
+    the texts of events.
     """
     return compute_apart(run_ids, lambda some: curves_of(analysis, some)).result
 
