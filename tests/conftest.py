@@ -76,7 +76,11 @@ def no_reading_is_timed() -> Iterator[None]:
 @pytest.fixture(autouse=True, scope="session")
 def databases_are_shared() -> Iterator[None]:
     """Start no database for each store: that takes longer than most tests."""
-    with shared_databases.shared_writers(), shared_databases.shared_readers():
+    with (
+        shared_databases.shared_writers(),
+        shared_databases.shared_readers(),
+        shared_databases.shared_beginnings(),
+    ):
         yield
 
 

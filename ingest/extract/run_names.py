@@ -100,8 +100,9 @@ def given_run_name(name: str, fact: NameFact) -> str:
 
 def named_job(path: Path, fact: NameFact | None) -> tuple[str, str | None]:
     """Return a job's name and place: of its path, or of its fact `name`."""
-    if fact is None or not (fact.is_given or not job_name(path)):
-        return job_name(path), job_place(path)
+    of_path = job_name(path)
+    if fact is None or not (fact.is_given or not of_path):
+        return of_path, _place(path, of_path)
     name = _undated(fact.value)
     name = fact.value if _COUNTED.fullmatch(name) else name
     return name, f"{'' if fact.is_given else path.absolute().parent}//{name}"
@@ -147,7 +148,11 @@ def job_place(path: Path) -> str | None:
 
     None if no part of the path names the job.
     """
-    name = job_name(path)
+    return _place(path, job_name(path))
+
+
+def _place(path: Path, name: str) -> str | None:
+    """Return the place of a path whose part is the name of its job."""
     if not name:
         return None
     parts = str(path).split("/")
@@ -162,7 +167,8 @@ def _undated(part: str) -> str:
 
 def _parts(path: Path) -> tuple[str, list[str]]:
     """Return the file's name without suffixes, and the names of its folders."""
-    path = Path(re.sub(TORCHRUN_LOG_PATH, "/run.log", str(path)))
-    stem = path.name.removesuffix(".gz").removesuffix(".zst")
+    text = path.as_posix() if path.is_absolute() else path.absolute().as_posix()
+    folder, _, name = re.sub(TORCHRUN_LOG_PATH, "/run.log", text).rpartition("/")
+    stem = name.removesuffix(".gz").removesuffix(".zst")
     stem = stem.rsplit(".", 1)[0] if "." in stem else stem
-    return stem, [part for part in path.absolute().parent.parts if part != "/"]
+    return stem, [part for part in folder.split("/") if part]

@@ -16,7 +16,7 @@ from typing import Final
 
 import polars as pl
 
-from ..core.schema import reading_changes_since
+from ..core.schema import frame_schema, reading_changes_since
 from ..core.spill import LogTables, TableRows, collect_rows
 from . import catalogue, compaction, parquet_parts, part_checks, part_paths, staged_parts
 from .catalogue import Connection
@@ -81,8 +81,10 @@ class StoreWriter:
 
         earlier_contents: hashes of contents that files of this batch began with.
         """
+        if catalogue.is_empty(self.connection):
+            return Changeset([], frame_schema("facts").to_frame(), utc_now(), earlier_contents)
         self.connection.register("asked", scope.frame())
-        source_rows = self.connection.sql(catalogue.STORED_SOURCES_SQL).fetchall()
+        source_rows = catalogue.fetch_rows(self.connection, catalogue.STORED_SOURCES_SQL)
         facts = self.connection.sql(catalogue.STORED_FACTS_SQL).pl()
         self.connection.unregister("asked")
         stored = [

@@ -7,8 +7,10 @@ launches depend on these alone.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from math import comb
 from typing import Final
 
@@ -41,8 +43,9 @@ def failure_rise(failed: Sequence[bool]) -> FailureRise | None:
     failed: of every launch of a job, oldest first
     """
     start, found = 0, None
+    totals, splits = [0, *accumulate(failed)], _splits(failed)
     for point in range(MIN_POINTS - 1, len(failed)):
-        first = _sure_split(failed, start, point)
+        first = _sure_split(failed, totals, splits, start, point)
         if first is not None:
             found = (start, first, point)
             start = first
@@ -53,19 +56,31 @@ def failure_rise(failed: Sequence[bool]) -> FailureRise | None:
     return FailureRise(first, point, sum(before), len(before), sum(since), len(since))
 
 
-def _sure_split(failed: Sequence[bool], start: int, point: int) -> int | None:
+def _splits(failed: Sequence[bool]) -> list[int]:
+    """Return the launches that ended otherwise than the one before them."""
+    return [place for place in range(1, len(failed)) if failed[place] != failed[place - 1]]
+
+
+def _sure_split(
+    failed: Sequence[bool], totals: Sequence[int], splits: Sequence[int], start: int, point: int
+) -> int | None:
     """Return the first launch after the least likely split, if it is sure.
 
     The launch before a split ended otherwise. The newest launch ended as the first one did.
+    totals: failed launches before each place; splits: see _splits
     """
-    newest, whole = failed[point], failed[start : point + 1]
-    count, every = sum(each == newest for each in whole), len(whole)
-    after = 0
+    newest, every = failed[point], point + 1 - start
     best: tuple[float, int | None] = (FALSE_RISE_CHANCE, None)
-    for first in range(point, start, -1):
-        after += failed[first] == newest
-        if failed[first] == newest and failed[first - 1] != newest:
-            chance = _upper_tail(after, point + 1 - first, count, every)
+    for first in reversed(splits[bisect_right(splits, start) : bisect_right(splits, point)]):
+        if failed[first] == newest:
+            hits, marked = (
+                count if newest else launches - count
+                for count, launches in (
+                    (totals[point + 1] - totals[first], point + 1 - first),
+                    (totals[point + 1] - totals[start], every),
+                )
+            )
+            chance = _upper_tail(hits, point + 1 - first, marked, every)
             best = min(best, (chance, first), key=lambda one: one[0])
     return best[1]
 

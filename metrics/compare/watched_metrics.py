@@ -20,7 +20,6 @@ import polars as pl
 
 from fairmfu.ingest.core.schema import row_dtypes
 
-from ..core.arrays import BoolArray
 from .change_points import (
     FALSE_SHIFT_CHANCE,
     FALSE_SPLIT_CHANCE,
@@ -263,7 +262,7 @@ def comparable_values(metric: WatchedMetric, runs: pl.DataFrame) -> pl.DataFrame
         nothing = {"count": pl.lit(None, pl.Int64), "unit": pl.lit(None, pl.String)}
         valued = runs.with_columns(value=metric.value, **nothing)
     if metric.is_whole:
-        valued = valued.filter(pl.Series(_is_whole(runs["steps"])))
+        valued = valued.filter(_is_whole(runs["steps"]))
     return valued.filter(pl.col("value").is_finite() & (pl.col("value") > 0))
 
 
@@ -283,14 +282,11 @@ def _losses(runs: pl.DataFrame) -> pl.DataFrame:
     return known.join(reached, on=["unit", "count"], how="semi", maintain_order="left")
 
 
-def _is_whole(steps: pl.Series) -> BoolArray:
+def _is_whole(steps: pl.Series) -> pl.Series:
     """Return per run whether it is not much shorter than the runs before it."""
-    counts = steps.fill_null(0).to_numpy()
-    whole = np.ones(len(counts), bool)
-    for place in range(MIN_RUNS_BEFORE, len(counts)):
-        usual = np.median(counts[max(0, place - MAX_RUNS_BEFORE) : place])
-        whole[place] = counts[place] >= MIN_WINDOW_SHARE * usual
-    return whole
+    counts = steps.fill_null(0).cast(pl.Float64)
+    usual = counts.rolling_median(MAX_RUNS_BEFORE, min_samples=MIN_RUNS_BEFORE).shift(1)
+    return (counts >= MIN_WINDOW_SHARE * usual).fill_null(value=True)
 
 
 @dataclass(frozen=True, slots=True)

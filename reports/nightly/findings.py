@@ -11,6 +11,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from functools import lru_cache
 from itertools import chain, takewhile
 from typing import Final, cast
 
@@ -179,6 +180,12 @@ class Finding:
 
 def find(digest: NightDigest) -> list[Finding]:
     """Return the findings of a night, worst first."""
+    return [*_find(digest)]
+
+
+@lru_cache(maxsize=1)
+def _find(digest: NightDigest) -> tuple[Finding, ...]:
+    """Return the findings; those of the last night are kept, as is its digest."""
     watched = {*digest.night.fail_on, ALWAYS}
     found = [
         replace(one, fails=one.kind.watch in watched)
@@ -195,7 +202,7 @@ def find(digest: NightDigest) -> list[Finding]:
         )
     ]
     found.sort(key=lambda one: KINDS.index(one.kind))
-    return found or [Finding(kind=ALL_WELL, job=NO_JOB, new=False)]
+    return tuple(found) or (Finding(kind=ALL_WELL, job=NO_JOB, new=False),)
 
 
 def exit_code(night: Night) -> int:

@@ -58,7 +58,9 @@ def jobs_of_runs(runs: pl.DataFrame, points: pl.DataFrame, by: Sequence[str]) ->
     points: of metrics.compare.history; by: columns that runs of one series share
     """
     series_of = dict(points.select("run_id", "series").iter_rows())
-    rows = runs.sort("at", "run_id", nulls_last=False).rows(named=True)
+    names = dict.fromkeys((*JOB_SCHEMA, "path_name", "synthetic", *by))
+    used = runs.select(name for name in names if name not in {"job", "series"})
+    rows = used.sort("at", "run_id", nulls_last=False).rows(named=True)
     facts, places = _by_facts(rows, series_of, by), _by_place(rows, series_of)
     for row in rows:
         if row["run_id"] not in series_of:
@@ -67,10 +69,10 @@ def jobs_of_runs(runs: pl.DataFrame, points: pl.DataFrame, by: Sequence[str]) ->
             one = known or _only(_compatible(row, near, facts, by))
             if one is not None:
                 series_of[row["run_id"]] = one
-    names = _series_names(rows, series_of)
-    taken = set(names.values())
+    named = _series_names(rows, series_of)
+    taken = set(named.values())
     found = [
-        {**row, "series": series_of.get(row["run_id"]), "job": _job(row, series_of, names, taken)}
+        {**row, "series": series_of.get(row["run_id"]), "job": _job(row, series_of, named, taken)}
         for row in rows
     ]
     several = pl.DataFrame(found, schema=JOB_SCHEMA, strict=False)
@@ -158,8 +160,8 @@ def succeeds(new: Sequence[Row], old: Sequence[Row]) -> bool:
 
     Both are of one place, and the new ones began after the last old one.
     """
-    (first, _), (_, last) = _span(new), _span(old)
-    return bool(new[0]["place"]) and new[0]["place"] == old[-1]["place"] and first > last
+    place = new[0]["place"]
+    return bool(place) and place == old[-1]["place"] and _span(new)[0] > _span(old)[1]
 
 
 def _span(rows: Sequence[Row]) -> tuple[datetime, datetime]:

@@ -10,6 +10,7 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import lru_cache
 from math import log
 from typing import Any, Final, cast
 
@@ -102,7 +103,7 @@ SOURCE_SCHEMA: Final = pl.Schema(
 """Columns of sources.
 
 status: read, known, failed or passed; kind: identifier of the message
-place: what the logs of one job share (ingest.extract.run_names.job_place)
+place: what the logs of one job share (ingest.extract.run_names.job_place), with a launch_error
 launch_error: of a launch that failed before any step, so that it has no run
 new: not told by an earlier night
 """
@@ -118,7 +119,7 @@ WATCHED_NIGHT_SCHEMA: Final = pl.Schema({**WATCHED_SCHEMA, "new": pl.Boolean()})
 """Changes of figures beside TGS, and whether a night reports them first."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Night:
     """Input of one night's report.
 
@@ -165,9 +166,9 @@ class Night:
     watched: pl.DataFrame = field(default_factory=WATCHED_NIGHT_SCHEMA.to_frame)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class NightDigest:
-    """Rows of a night.
+    """Rows of a night, which nothing changes.
 
     series: NightSeries, worst first; changes: NightChange, those of tonight first
     shared: settings that all series share, left out of their labels
@@ -202,8 +203,12 @@ def is_alarm(change: Row) -> bool:
 # --- rows ---------------------------------------------------------------------------------
 
 
+@lru_cache(maxsize=1)
 def build_digest(night: Night) -> NightDigest:
-    """Return the night as rows, in the order of the report."""
+    """Return the night as rows, in the order of the report.
+
+    Every output of a night begins with it, so that of the last night is kept.
+    """
     known = _Known.of(night)
     changes = [known.change(row) for row in night.changes.iter_rows(named=True)]
     changes.sort(key=_first_told)

@@ -399,10 +399,11 @@ def _sources(outcomes: Sequence[Outcome], earlier_keys: Collection[str]) -> pl.D
             "message": x.message.removeprefix(f"{x.given}: "),
             "kind": x.kind,
             "new": told_key(UNREAD, str(x.given)) not in earlier_keys,
-            "place": job_place(Path(x.given).absolute()),
-            "launch_error": _launch_error(x),
+            "place": None if error is None else job_place(Path(x.given).absolute()),
+            "launch_error": error,
         }
         for x in outcomes
+        for error in [_launch_error(x)]
     ]
     return pl.DataFrame(rows, schema=SOURCE_SCHEMA)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import cache, partial
+from functools import cache, cached_property, partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import polars as pl
@@ -39,7 +39,7 @@ RESCORE_BATCH: Final = 500
 """Number of runs that `rescore_all` computes before storing them."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class MetricsState:
     """Metrics of a store once up to date.
 
@@ -56,7 +56,7 @@ class MetricsState:
     as_of: int
     outdated: frozenset[str]
 
-    @property
+    @cached_property
     def metrics(self) -> pl.DataFrame:
         """Metrics with one row per run, as by metrics.pipeline.analysis.analyse."""
         return scores.finish_metrics(self.kept)

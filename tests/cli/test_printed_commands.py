@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from fairmfu.cli import main
 from fairmfu.reports.nightly import nightly as module
 from fairmfu.reports.text.commands import shell_word, with_store
+from tests.support.effort import thorough_only
 from tests.support.folders import ROOT
 from tests.support.nights import Change, Plan, write_night
 
@@ -59,7 +60,14 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize("option", [[], ["--store", "given"], ["--store", "a place"]])
+@pytest.mark.parametrize(
+    "option",
+    [
+        [],
+        pytest.param(["--store", "given"], marks=thorough_only),
+        ["--store", "a place"],
+    ],
+)
 def test_what_commands_print_runs(option: list[str], folder: Path) -> None:
     """With the store of fairmfu.toml, and with another one."""
     (folder / "fairmfu.toml").write_text('store = "perf"\n')

@@ -82,29 +82,34 @@ def test_runs_of_one_file_stay_apart(titan: Callable[..., str]) -> None:
     assert {row["name"] for row in rows} == {"mine#1", "mine#2"}
 
 
-@pytest.mark.parametrize(
-    ("config", "name"),
-    [
-        ('{"description": "qwen on b200"}', "qwen on b200/2026-10-22"),
-        ('{"description": "default job"}', "2026-10-22"),
-        ('{"description": ""}', "2026-10-22"),
-        ("{}", "2026-10-22"),
-    ],
-)
+DESCRIBED = {
+    "2026-10-22": '{"description": "qwen on b200"}',
+    "2026-10-23": '{"description": "default job"}',
+    "2026-10-24": '{"description": ""}',
+    "2026-10-25": "{}",
+}
+"""Configurations of jobs by the date that names their logs."""
+
+
 def test_a_description_names_a_run_of_a_date_alone(
-    config: str, name: str, titan: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+    titan: Callable[..., str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    write("2026/2026-10-22.log", titan())
-    write("2026/config.json", f'{{"job": {config}, "training": {{}}, "optimizer": {{}}}}')
-    run("ingest", "2026", "--store", "named")
+    for loss, (date, config) in enumerate(DESCRIBED.items(), 4):
+        write(f"logs/{date[-2:]}/{date}.log", titan(loss=loss))
+        job = f'{{"job": {config}, "training": {{}}, "optimizer": {{}}}}'
+        write(f"logs/{date[-2:]}/config.json", job)
+    run("ingest", "logs", "--store", "named")
     with monkeypatch.context() as patch:  # no folder above has a name
         patch.setattr(run_names, "job_name", lambda _: "")
-        run("ingest", "2026")
-    (found,) = names()
-    assert found.endswith(name)
+        run("ingest", "logs")
+    found = names()
+    assert f"qwen on b200/{min(DESCRIBED)}" in found
+    assert sorted(name.rpartition("/")[2] for name in found) == [*DESCRIBED]
+    assert sum("qwen" in name or "default" in name for name in found) == 1
     monkeypatch.setenv("FAIRMFU_STORE", "named")
-    (found,) = names()
-    assert "qwen" not in found
+    found = names()
+    assert len(found) == len(DESCRIBED)
+    assert not [name for name in found if "qwen" in name]
 
 
 def test_a_night_names_a_job_as_its_facts_do(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -102,12 +102,19 @@ def test_completion_imports_no_library_but_click() -> None:
     assert found & LIBRARIES == set()
 
 
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store whose results are kept."""
+    path = tmp_path_factory.mktemp("kept") / "store"
+    for words in (["ingest", str(LOG)], ["rescore"], ["missing"]):
+        assert CliRunner().invoke(main, [*words, "--store", str(path)]).exit_code == 0
+    return path
+
+
 @pytest.mark.parametrize("command", READERS)
-def test_what_is_kept_is_shown_without_computing(command: str, store: Path) -> None:
+def test_what_is_kept_is_shown_without_computing(command: str, kept: Path) -> None:
     """In an own process each: one command would hide what another imports."""
-    for kept in ("rescore", "missing"):
-        assert CliRunner().invoke(main, [kept, "--store", str(store)]).exit_code == 0
-    found = imported(f"{command} --store '{store}'")
+    found = imported(f"{command} --store '{kept}'")
     assert found & (DRAWING | READING | COMPUTING | UNREAD | READERS[command]) == set()
 
 
@@ -129,7 +136,7 @@ def test_pandas_is_left_alone_where_it_is_installed(tmp_path: Path) -> None:
     (tmp_path / "pandas").mkdir()
     (tmp_path / "pandas" / "__init__.py").write_text('__version__ = "3.1.1"\n')
     lines = (
-        f"ingest {LOG.parents[1]} --store {tmp_path / 'store'}",
+        f"ingest {LOG} --store {tmp_path / 'store'}",
         f"runs --store {tmp_path / 'store'}",
     )
     assert "pandas" not in imported(*lines, PYTHONPATH=str(tmp_path))

@@ -15,6 +15,7 @@ from fairmfu.ingest.facts.facts import facts_from_sidecars
 from fairmfu.ingest.pipeline import ingest_run
 from fairmfu.ingest.store.doctor import examine_store
 from fairmfu.ingest.store.store import Store
+from tests.support.effort import THOROUGH
 
 NAMES = [
     "'; drop table held.runs; --",
@@ -59,16 +60,18 @@ def test_names_stay_names(store: Store, logs: Path, titan: Callable[..., str]) -
     assert models == {run_id: f"../../{name}/escaped" for name, run_id in runs.items()}
     before = {*Path().rglob("*")}
     ran_well("runs")
-    for name, run_id in runs.items():
+    for place, (name, run_id) in enumerate(runs.items()):
         ran_well("explain", run_id)
         ran_well("explain", "--", name)
         ran_well("set", "--set", f"gpus={name}", "--", run_id)
-        ran_well("chart", "course", "--out", "out/course.svg", "--", name)
+        if THOROUGH or place % 3 == 0:
+            ran_well("chart", "course", "--out", "out/course.svg", "--", name)
     ran_well("report", "--out", "out/report.html")
     for place, name in enumerate(NAMES, 1):
         ran_well("remove", "--", name)
         assert {*store.table("runs")["name"]} == {*NAMES[place:]}
-        ran_well("runs", "--", name)
+        if THOROUGH or place % 3 == 0:
+            ran_well("runs", "--", name)
     nightly = ran("nightly", "--out", "out/nightly", str(logs))
     assert nightly.exit_code in (0, 1), nightly.output
     written = {*Path().rglob("*")} - before

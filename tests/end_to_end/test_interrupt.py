@@ -31,6 +31,8 @@ COMMANDS: Final = {
     "report": ["report", "--out", "report.html"],
     "nightly": ["nightly", "logs", "--out", "out"],
 }
+LASTS_S: Final = {"ingest": 1.0, "runs": 1.5, "report": 3.0, "nightly": 3.0}
+"""On a machine that is busy; `make thorough` measures it."""
 SAYS: Final = "Interrupted. What was stored is whole. Fix: to go on, run it again"
 PROGRAM: Final = "from fairmfu.cli import main; print('ready', flush=True); main()"
 
@@ -66,10 +68,12 @@ def started(folder: Path, arguments: list[str]) -> subprocess.Popen[str]:
 def test_an_interrupted_command_says_so_and_leaves_a_whole_store(
     command: str, prepared: Path, tmp_path: Path
 ) -> None:
-    began = time.monotonic()
-    first = shutil.copytree(prepared, tmp_path / "first")
-    started(first, COMMANDS[command]).communicate()
-    lasts = time.monotonic() - began
+    lasts = LASTS_S[command]
+    if THOROUGH:
+        began = time.monotonic()
+        first = shutil.copytree(prepared, tmp_path / "first")
+        started(first, COMMANDS[command]).communicate()
+        lasts = time.monotonic() - began
     for moment in range(MOMENTS):
         folder = shutil.copytree(prepared, tmp_path / f"{moment}")
         process = started(folder, COMMANDS[command])

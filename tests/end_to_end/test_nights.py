@@ -24,6 +24,7 @@ from fairmfu.ingest.store.store import Store
 from fairmfu.metrics.pipeline import analysis, metrics_cache, run_scoring
 from fairmfu.metrics.pipeline.analysis import analyse
 from fairmfu.reports.nightly import nightly
+from tests.support.effort import THOROUGH
 from tests.support.nights import (
     OTHER_ALARMS,
     SERIES,
@@ -149,17 +150,25 @@ def all_changes(summary: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def test_some_nights_tell_what_was_planted(logs: Path, tmp_path: Path) -> None:
-    """14 series change by 5 or 10 % around the 12th night; the others stay, and are left alone."""
+    """7 series change by 5 or 10 % around the 12th night; the others stay, and are left alone.
+
+    Of each two series of a framework one; `make thorough`: all.
+    """
     plan = plan_of(seed=3, nights=18, spacing=12, sizes=(0.05, 0.10), still=6, tail=4)
+    if not THOROUGH:
+        changes = {place // 2: some for place, some in plan.changes.items() if not place % 2}
+        plan = replace(plan, series=SERIES[::2], changes=changes)
+    assert {one.framework for one in plan.series} == {one.framework for one in SERIES}
+    count = len(plan.series)
     for night in range(1, 9):  # the first report finds some nights there
         write_night(logs, night, plan)
     told: list[Told] = []
     for _, summary, new in told_over(plan, range(9, 19), logs, tmp_path / "store"):
         assert not summary["unplaced"]
-        assert len(summary["series"]) == len(SERIES)
+        assert len(summary["series"]) == count
         told += new
     judged = judge(plan, told, 18)
-    assert len(judged.found) == 14
+    assert len(judged.found) == 0.7 * count
     assert not judged.missed
     assert not judged.false
     assert max(took for _, took in judged.found) <= 3
@@ -169,10 +178,10 @@ def test_some_nights_tell_what_was_planted(logs: Path, tmp_path: Path) -> None:
         (planted,) = [c for c in plan.changes[place] if c.factor != 1]
         assert abs(since - planted.night) <= 1
         covered += change["ratio_low"] < planted.factor < change["ratio_high"]
-        printed = SERIES[place].framework != "xtuner-v1"
+        printed = plan.series[place].framework != "xtuner-v1"
         if since == planted.night:
             assert bool(change["causes"]) == (planted.upgrade and printed)
-    assert covered >= 12  # 13.3 of 14 are to be expected of intervals of 95 %
+    assert covered >= 0.6 * count  # 13.3 of 14 are to be expected of intervals of 95 %
 
 
 def of_the_last_year(plan: Plan) -> Plan:

@@ -70,25 +70,26 @@ NIGHTS: dict[str, tuple[Callable[[Path], object], int, str]] = {
 
 @pytest.fixture(scope="module")
 def nights(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Told]:
-    """Each of NIGHTS, after the same eleven good ones."""
-    before = tmp_path_factory.mktemp("before")
+    """Each of NIGHTS, after the same night that read eleven good ones."""
+    work, before = tmp_path_factory.mktemp("work"), tmp_path_factory.mktemp("before") / "work"
+    words = ["nightly", "--config", str(work / "fairmfu.toml"), "--store", str(work / "store")]
     for night in range(1, 12):
-        write_night(before / "logs", night, PLAN, only=(0, 1))
+        write_night(work / "logs", night, PLAN, only=(0, 1))
+    toml = 'sources = ["logs"]\nout = "out"\nissue_dir = "issues"\n'
+    (work / "fairmfu.toml").write_text(toml)
     found = {}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "full_page", lambda *_: "runs")
         patch.setattr(module.night_outputs, "svgs", lambda _: {})
         patch.setattr(module.night_html, "pages", lambda _: ("now", "kept"))
+        assert CliRunner().invoke(main, words).exit_code == 0
+        shutil.copytree(work, before)
         for name, (tonight, _, _) in NIGHTS.items():
-            folder = tmp_path_factory.mktemp(name)
-            shutil.copytree(before, folder, dirs_exist_ok=True)
-            toml = 'sources = ["logs"]\nout = "out"\nissue_dir = "issues"\n'
-            (folder / "fairmfu.toml").write_text(toml)
-            words = ["nightly", "--config", str(folder / "fairmfu.toml")]
-            words += ["--store", str(folder / "store")]
-            assert CliRunner().invoke(main, words).exit_code == 0
-            tonight(folder / "logs")
+            shutil.rmtree(work)
+            shutil.copytree(before, work)
+            tonight(work / "logs")
             done = CliRunner().invoke(main, words)
+            folder = Path(shutil.copytree(work, tmp_path_factory.mktemp(name) / "night"))
             found[name] = Told(done.exit_code, done.output, folder / "out", folder / "issues")
     return found
 

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Final
 
 import pytest
+from hypothesis import settings
 
 THOROUGH: Final = "FAIRMFU_THOROUGH" in os.environ
 
@@ -31,3 +32,6 @@ def sampled_items(items: Sequence[pytest.Item]) -> tuple[list[pytest.Item], list
 
 thorough_only = pytest.mark.skipif(not THOROUGH, reason="long: make thorough, make test-ray")
 every_log = pytest.mark.skipif(not THOROUGH, reason="reads every log: make thorough")
+
+costly = settings(max_examples=100 if THOROUGH else 8, deadline=None)
+"""Of a test that draws: each example is analysed as a log is."""

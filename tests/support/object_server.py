@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.client import HTTPConnection
@@ -133,6 +134,7 @@ class Bucket:
 @contextmanager
 def served(none: Path) -> Iterator[Callable[[], Bucket]]:
     """Makes buckets; the environment is what fairmfu finds the store by. none: no file."""
+    logging.getLogger("werkzeug").setLevel(logging.WARNING)  # else each request is put into words
     server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
     server.start()
     host, port = server.get_host_and_port()

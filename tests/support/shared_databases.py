@@ -18,7 +18,8 @@ from typing import Final
 import duckdb
 import pytest
 
-from fairmfu.ingest.store.catalogue import sql_literal
+from fairmfu.ingest.core.schema import SCHEMA_VERSION
+from fairmfu.ingest.store.catalogue import sql_literal, table_schemas
 from fairmfu.ingest.store.store import Store
 
 Idle = dict[tuple[int, int], list[duckdb.DuckDBPyConnection]]
@@ -89,6 +90,26 @@ def shared_readers() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Store, "_idle", property(_readers_of, lambda *_: None), raising=False)
         patch.setattr(Store, "_locked_down", _started)
+        yield
+
+
+@contextmanager
+def shared_beginnings() -> Iterator[None]:
+    """Stores in temporary folders begin with a copy of an empty catalogue of their schema."""
+    begun: dict[str, bytes] = {}
+    begin = Store._begin
+
+    def copied(store: Store) -> None:
+        schema = f"{SCHEMA_VERSION} {table_schemas()}"
+        if schema not in begun or not _is_temporary(store):
+            begin(store)
+            begun[schema] = store._catalogue.read_bytes()
+        else:
+            store._catalogue.write_bytes(begun[schema])
+            store._remember_checked(store._catalogue_state())
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Store, "_begin", copied)
         yield
 
 

@@ -33,7 +33,7 @@ from tests.support.effort import THOROUGH, sampled
 from tests.support.folders import TESTS
 from tests.support.log_lines import KINDS, Kind, Style, noise, write_log
 
-pytestmark = sampled(2)
+pytestmark = sampled(5)
 
 HERE = TESTS
 EVERY = sorted(HERE.glob("variants/*/*.txt"))

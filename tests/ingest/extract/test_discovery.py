@@ -26,10 +26,14 @@ HOUR = 3600
 @pytest.fixture
 def folder(logs: Path, titan: Titan) -> Path:
     """Three logs and facts of theirs."""
+    return filled(logs / "runs", titan)
+
+
+def filled(folder: Path, titan: Titan, loss: float = 4.0) -> Path:
     for number, name in enumerate("abc"):
-        write(logs / "runs" / f"{name}.log", titan(loss=4.0 + number))
-    write(logs / "runs" / "facts.toml", "gpus = 8\n")
-    return logs / "runs"
+        write(folder / f"{name}.log", titan(loss=loss + number))
+    write(folder / "facts.toml", "gpus = 8\n")
+    return folder
 
 
 def write(path: Path, text: str, ago: float = HOUR) -> Path:
@@ -162,7 +166,23 @@ CHANGES = [
 ]
 
 
-@sampled(2)
+def test_every_change_of_a_remembered_folder_is_seen(
+    logs: Path, store: Store, titan: Titan
+) -> None:
+    folders = [
+        filled(logs / change.__name__, titan, loss=10.0 * number)
+        for number, change in enumerate(CHANGES, 1)
+    ]
+    ingest_paths([logs], store)
+    known = store.folders().listed
+    for change, folder in zip(CHANGES, folders, strict=True):
+        assert str(folder) in known
+        assert list(FileWalk(known_folders=known).of(folder)) == []
+        change(folder, titan)
+        assert list(FileWalk(known_folders=known).of(folder)), change.__name__
+
+
+@sampled(4)
 @pytest.mark.parametrize("change", CHANGES, ids=lambda change: str(change.__name__))
 def test_a_change_is_seen_as_it_is_file_by_file(
     change: Callable[[Path, Titan], None], folder: Path, store: Store, titan: Titan

@@ -105,7 +105,7 @@ MIXED = (
 )
 
 
-@settings(max_examples=300 if THOROUGH else 40, deadline=None)
+@settings(max_examples=300 if THOROUGH else 15, deadline=None)
 @given(
     st.lists(
         st.tuples(
@@ -483,7 +483,7 @@ SURE = (captured, behind)
 @pytest.mark.parametrize("style", [*REDRAWN, *ONCE, buffered], ids=lambda style: style.__name__)
 def test_a_dict_has_its_own_bar_or_none(style: Callable[[Run], list[str]]) -> None:
     found = 0
-    for seed in range(2000 if THOROUGH else 25):
+    for seed in range(2000 if THOROUGH else 12):
         draw = Random(f"{style.__name__} {seed}")  # noqa: S311 - no secret
         fastest = 0.3 if style in ONCE else 0.0
         run = drawn_run(draw, fastest)
@@ -526,7 +526,7 @@ def dicts_of(lines: Sequence[str]) -> list[str]:
 @pytest.mark.parametrize("style", REDRAWN, ids=lambda style: style.__name__)
 def test_the_bars_around_a_single_dict_are_steps(style: Callable[[Run], list[str]]) -> None:
     """Each drawn step is a row with its own time."""
-    for seed in range(500 if THOROUGH else 40):
+    for seed in range(500 if THOROUGH else 20):
         draw = Random(f"{style.__name__} {seed}")  # noqa: S311 - no secret
         run = drawn_run(draw, 0.3)
         fresh, step, said, copy = draw.choice(run.logged)

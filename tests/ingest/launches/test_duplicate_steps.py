@@ -45,7 +45,7 @@ Lines = list[bytes]
 NO_TIME: Final = datetime(9998, 12, 31)
 """Of a year that no stamp is read of."""
 STEPS: Final = 30
-LOGS: Final = 100 if THOROUGH else 2
+LOGS: Final = 100 if THOROUGH else 1
 """Of a format."""
 DRAWS: Final = 4 * 100 if THOROUGH else 6
 """Of rows of steps."""
@@ -171,7 +171,7 @@ def test_where_runs_begin_again_at_each_row_few_look_ups_are_in_vain(
 ) -> None:
     """As many rows are left to the parser behind them, whatever stands between the rows."""
     of_steps, log, draw = StepRows.rows_of_steps, tmp_path / "run.log", Random(1)  # noqa: S311
-    count = 600 if THOROUGH else 400
+    count = 600 if THOROUGH else 300
     lines = [next_step(MEGATRON_DEEPSPEED, LINE, draw, 5, NO_TIME) for _ in range(count)]
     for others in (0, 9):
         found = list[int]()

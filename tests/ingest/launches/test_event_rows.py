@@ -17,6 +17,7 @@ from fairmfu.ingest.extract.log_tables import read_log_tables
 from fairmfu.ingest.launches import event_rows
 from fairmfu.ingest.launches.event_rows import EVENT_SCHEMA, LINE_OF_ROW, EventRows, events_frame
 from fairmfu.ingest.vector import block_parser, block_plan
+from tests.support.effort import THOROUGH
 
 KINDS = ("deepspeed_step", "checkpoint", "end")
 
@@ -53,7 +54,7 @@ def mixed(draw: Random, kept: Spool) -> tuple[EventRows, list[dict[str, Any]]]:
     return found, plain
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", range(60 if THOROUGH else 20))
 def test_events_stand_in_the_order_of_their_lines(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -34,7 +34,7 @@ from tests.support.effort import sampled
 from tests.support.folders import ROOT
 from tests.tools.corpus import CORPUS, GENERATED
 
-pytestmark = sampled(4)
+pytestmark = sampled(12)
 
 SAMPLES: Final = ROOT / "sample_logs"
 FORMAT: Final = {f.name: f for f in BUILT_IN_FORMATS}

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fairmfu.ingest.core.spill import Spool
@@ -30,6 +30,7 @@ from fairmfu.ingest.parse.rank_and_time import parse_stamp
 from fairmfu.ingest.parse.record_sink import ParsedSource, RecordSink
 from fairmfu.ingest.parse.records import record_of
 from fairmfu.ingest.parse.step_fields import _cut_pairs
+from tests.support.effort import THOROUGH
 
 Parse = Callable[..., ParsedSource]
 
@@ -759,6 +760,7 @@ any_lines = st.lists(st.tuples(any_line, st.integers(0, 19).map(lambda n: n == 0
 
 
 @pytest.mark.parametrize("log_format", BUILT_IN_FORMATS, ids=lambda f: f.name)
+@settings(max_examples=100 if THOROUGH else 8)
 @given(lines=any_lines)
 def test_every_line_is_counted_once_and_stored_whatever_it_holds(
     log_format: LogFormat, lines: Sequence[tuple[str, bool]]

@@ -27,13 +27,13 @@ from tests.support.damaged_lines import damaged_log
 from tests.support.effort import THOROUGH, sampled
 from tests.support.folders import ROOT
 
-pytestmark = sampled(2)
+pytestmark = sampled(5)
 
 SYNTHETIC: Final = sorted((ROOT / "sample_logs" / "synthetic").iterdir())
 FEW_STEPS: Final = 5
 LOGS: Final = 4 if THOROUGH else 1
 """Damaged ones of a format."""
-APART: Final = 1 if THOROUGH else 3
+APART: Final = 1 if THOROUGH else 7
 """Lines between one seam that is tried and the next."""
 
 

@@ -44,7 +44,7 @@ from tests.support.damaged_lines import DAMAGES, damaged_log, varied
 from tests.support.effort import sampled
 from tests.support.log_lines import BY_NAME, Style, noise, write_log
 
-pytestmark = sampled(3)
+pytestmark = sampled(6)
 
 BEGINNING: Final = 4_000
 """Bytes of a log that are looked at before it is read."""

@@ -47,7 +47,7 @@ from tests.support.folders import ROOT
 from tests.support.log_lines import KINDS, Kind, Style, noise, write_log
 from tests.tools.corpus import CORPUS, GENERATED
 
-pytestmark = sampled(3)
+pytestmark = sampled(6)
 
 LINES: Final = int(os.environ.get("FAIRMFU_GATE") or 0)
 """Damaged lines a format; 0 in ordinary tests, which take `FEW`."""
@@ -292,7 +292,7 @@ def test_damaged_event_files_are_read_alike(
 ) -> None:
     values = by_line = rows = refused = 0
     seed = FIRST
-    while values < (LINES or 10 * FEW):
+    while values < (LINES or 4 * FEW):
         path = tmp_path / f"events.out.tfevents.{seed}"
         draw = Random(seed)  # noqa: S311 - no secret
         damaged_events(path, log_format, seed, 800 if LINES else 120)

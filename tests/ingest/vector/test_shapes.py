@@ -50,7 +50,7 @@ from fairmfu.ingest.vector.shapes import LineShape, ShapeNumber, ShapePiece
 from tests.support.effort import THOROUGH, sampled
 from tests.support.log_lines import BY_NAME, write_log
 
-pytestmark = sampled(2)
+pytestmark = sampled(4)
 
 LINE = re.compile(
     rb"(?:(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3}|\d{8} \d\d:\d\d:\d\d) )?"

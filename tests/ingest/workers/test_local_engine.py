@@ -240,7 +240,8 @@ def by_blocks(monkeypatch: pytest.MonkeyPatch) -> list[BlockPlan | None]:
 def some(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Logs, a copy, a compressed one, and files that fail each in its way; nobody changes them."""
     folder = put_logs(tmp_path_factory.mktemp("some") / "logs")
-    others = ("deepspeed-0.14.5", "torchtitan-0.2.2", "torchtitan-0.3.0")
+    genuine = sorted(path.name for path in (folder / "genuine").iterdir() if path.is_dir())
+    others = [name for name in genuine if not name.startswith("xtuner")][:-1]
     for other in ("h100", "h200", *(f"genuine/{name}" for name in others)):
         shutil.rmtree(folder / other)
     return folder
@@ -268,7 +269,7 @@ def test_blocks_that_others_have_planned_come_to_the_same(
     same, other = read([some], tmp_path / "two", 2)
     assert same == told
     assert same_tables(store, other)
-    assert sum(plan is not None for plan in by_blocks) > len(told) > 20
+    assert sum(plan is not None for plan in by_blocks) > len(told) > 10
 
 
 def test_of_two_cores_none_is_left_for_the_blocks_of_others(
@@ -394,10 +395,10 @@ print(rows)
 """
 
 
-@pytest.mark.parametrize("kind", KINDS if THOROUGH else KINDS[:2], ids=lambda kind: kind.log_format)
+@pytest.mark.parametrize("kind", KINDS if THOROUGH else KINDS[:1], ids=lambda kind: kind.log_format)
 def test_plans_of_a_large_log_can_be_sent(kind: Kind, tmp_path: Path) -> None:
     """Polars' own pickling waits for its threads with Python's lock: see arrays.owned."""
-    rows = write_log(tmp_path / "run.log", kind, 8_000_000)
+    rows = write_log(tmp_path / "run.log", kind, 8_000_000 if THOROUGH else 4_000_000)
     command = [sys.executable, "-c", SENT, kind.log_format, tmp_path / "run.log"]
     alone = {**os.environ, "POLARS_MAX_THREADS": "1"}
     told = subprocess.check_output(command, cwd=ROOT, env=alone, timeout=60)  # noqa: S603

@@ -322,9 +322,12 @@ def expect_same_night(one: tuple[Night, pl.DataFrame], other: tuple[Night, pl.Da
 
 
 def test_metrics_are_the_same_whoever_computes_them(
-    logs: Path, tmp_path: Path, engine: ReadEngine, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, engine: ReadEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Runs of one launch come into two partitions, and are one all the same."""
+    logs = tmp_path / "logs"
+    for folder in (SAMPLES[0].parent, ROOT / "sample_logs/synthetic", ROOT / "sample_logs/h200"):
+        shutil.copytree(folder, logs / folder.name)
     twin = logs / "zzz_twin" / "again.log"
     twin.parent.mkdir()
     twin.write_text(f"a line before\n{SAMPLES[0].read_text()}")

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fairmfu.metrics.core.extra_figures import extra_figure, figure_of
+from tests.support.effort import costly
 
 PRINTED = st.one_of(
     st.text(max_size=12), st.booleans(), st.none(), st.integers(-(10**9), 10**9), st.floats(),
@@ -17,6 +18,7 @@ PRINTED = st.one_of(
 )  # fmt: skip
 
 
+@costly
 @given(PRINTED)
 def test_both_readings_say_the_same_of_any_print(printed: object) -> None:
     read = figure_of({"train_loss": printed}, "train_loss")

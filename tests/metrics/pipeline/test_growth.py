@@ -128,19 +128,33 @@ def saves(count: int, folder: Path) -> None:
     (folder / "saves.log").write_text("\n".join([*lines, *[saved] * (100 * count), last]) + "\n")
 
 
-SHAPES = (restarts, ranks, strangers, repeats, without_losses, saves)
+Shape = Callable[[int, Path], None]
+SHAPES: tuple[Shape, ...] = (restarts, ranks, strangers, repeats, without_losses, saves)
+LOG_PER_RUN: tuple[Shape, ...] = (strangers, repeats, without_losses)
+"""Shapes of which the first files are the same shape at another size."""
+ALIKE_BY_PARTITION: tuple[Shape, ...] = () if THOROUGH else (strangers, without_losses)
+"""Logs of one second: `repeats` are the costliest of them, the others are for `make thorough`."""
 
 
 @pytest.fixture(scope="module", params=SHAPES, ids=lambda shape: shape.__name__)
 def grown(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> list[Tables]:
     """The tables of a shape at 1x, 2x and 4x."""
-    found = []
-    for count in SIZES:
-        folder = tmp_path_factory.mktemp(f"{request.param.__name__}{count}")
-        request.param(count, folder)
-        found.append(read_logs(folder))
+    shape = request.param
+    if shape in LOG_PER_RUN:
+        whole = shape_of(shape, SIZES[-1], tmp_path_factory)
+        runs = whole["runs"].sort("name")["run_id"].to_list()
+        found: list[Tables] = [loading(whole)(runs[:count]) for count in SIZES]
+    else:
+        found = [shape_of(shape, count, tmp_path_factory) for count in SIZES]
     analyse(found[0])  # what is imported or built once is not counted
     return found
+
+
+def shape_of(shape: Shape, count: int, folders: pytest.TempPathFactory) -> Tables:
+    """The tables of so many launches or files."""
+    folder = folders.mktemp(f"{shape.__name__}{count}")
+    shape(count, folder)
+    return read_logs(folder)
 
 
 # -- the law -------------------------------------------------------------------------------
@@ -176,6 +190,13 @@ def test_no_stage_grows_faster_than_its_work(grown: list[Tables]) -> None:
     assert {stage: some for stage, some in counts.items() if not grows_as_its_work(some)} == {}
 
 
+@pytest.mark.parametrize(
+    "grown",
+    [shape for shape in SHAPES if shape not in ALIKE_BY_PARTITION],
+    indirect=True,
+    scope="module",
+    ids=lambda shape: shape.__name__,
+)
 def test_rescoring_by_partition_grows_as_its_work(
     grown: list[Tables], monkeypatch: pytest.MonkeyPatch
 ) -> None:

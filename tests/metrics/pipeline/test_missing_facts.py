@@ -25,6 +25,7 @@ from fairmfu.metrics.pipeline.run_needs import RunNeeds, facts_by_folder, unlock
 from fairmfu.reports.text.fact_examples import fact_example, fact_kind
 from fairmfu.reports.text.missing_facts import missing_facts
 from fairmfu.reports.text.missing_text import facts_template
+from tests.support.effort import THOROUGH
 from tests.support.folders import ROOT
 from tests.tools.corpus import CORPUS
 
@@ -44,14 +45,21 @@ VALUES = {
 """Values of a real user: other than the stand-ins."""
 
 
+@pytest.fixture(scope="module")
+def just_read(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store of the synthetic logs without the facts beside them."""
+    folder = tmp_path_factory.mktemp("read")
+    for log in SYNTHETIC.rglob("*.log"):
+        (folder / "logs" / log.stem).mkdir(parents=True)
+        shutil.copy(log, folder / "logs" / log.stem)
+    assert run("ingest", folder / "logs", "--store", folder / "store").exit_code == 0
+    return folder / "store"
+
+
 @pytest.fixture
-def store(tmp_path: Path) -> Path:
-    place, logs = tmp_path / "store", tmp_path / "logs"
-    for log in SYNTHETIC.rglob("*.log"):  # without the facts beside them
-        (logs / log.stem).mkdir(parents=True, exist_ok=True)
-        shutil.copy(log, logs / log.stem)
-    assert run("ingest", logs, "--store", place).exit_code == 0
-    return place
+def store(just_read: Path, tmp_path: Path) -> Path:
+    """A copy of the store that may be changed."""
+    return Path(shutil.copytree(just_read, tmp_path / "store"))
 
 
 def run(*arguments: object) -> Any:
@@ -213,13 +221,27 @@ def test_padded_samples_ask_for_their_mean_length_once(tmp_path: Path) -> None:
 # -- public logs ---------------------------------------------------------------------------
 
 
-@pytest.mark.skipif(not CORPUS.is_dir(), reason=f"NO PUBLIC LOGS in {CORPUS}: set FAIRMFU_CORPUS")
+@pytest.fixture(scope="module")
+def public(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[RunNeeds]]:
+    """A store of each fifth public log, by `make thorough` of all, and what its runs need."""
+    if not CORPUS.is_dir():
+        pytest.skip(f"NO PUBLIC LOGS in {CORPUS}: set FAIRMFU_CORPUS")
+    place = tmp_path_factory.mktemp("public") / "store"
+    logs = sorted(path for path in CORPUS.rglob("*") if path.is_file())
+    run("ingest", *logs[:: 1 if THOROUGH else 5], "--store", place)
+    return place, [need for need in find_needs(Store(place).tables()) if need.gain]
+
+
 @pytest.mark.parametrize("packed", [True, False])
-def test_no_public_log_asks_for_more(packed: bool, tmp_path: Path) -> None:  # noqa: FBT001 - a case
+def test_no_public_log_asks_for_more(
+    packed: bool,  # noqa: FBT001 - a case
+    public: tuple[Path, list[RunNeeds]],
+    tmp_path: Path,
+) -> None:
     """Values that may contradict a log; each run asks for what it names, and nothing else."""
-    place = tmp_path / "store"
-    run("ingest", CORPUS, "--store", place)
-    needs = [need for need in find_needs(Store(place).tables()) if need.gain]
+    (read, needs), place = public, tmp_path / "store"
+    shutil.copytree(read, place)
+    assert len({name for need in needs for name in need.facts}) > 5
     known = VALUES | {"packed": packed, "peak_flops": 1e15, "lora_targets": "all-linear"}
     padded = {"mean_sample_length": 700, "sample_length_deviation": 200}
     lines = list[str]()

@@ -13,6 +13,7 @@ from fairmfu.ingest.extract.log_tables import read_log_tables
 from fairmfu.metrics.pipeline.analysis import analyse
 from fairmfu.metrics.throughput import messages
 from fairmfu.metrics.throughput.windows import MAX_FIRST_LINE_STEP
+from tests.support.effort import costly
 
 HEADER = "[titan] 2026-06-01 09:00:00,000 - root - INFO - Training starts at step 1.\n"
 LINE = (
@@ -65,6 +66,7 @@ def test_a_line_that_may_hold_start_up_gives_none(text: str, tmp_path: Path) -> 
     assert row["warnings"] == [messages.SINGLE_STEP()]
 
 
+@costly
 @given(st.integers(MAX_FIRST_LINE_STEP + 1, 10**6))
 def test_a_second_line_takes_the_rate(step: int) -> None:
     """Then the first line may hold start-up, whatever its step."""

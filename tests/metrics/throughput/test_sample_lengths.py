@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from fairmfu.ingest.extract.log_tables import read_log_tables
 from fairmfu.ingest.facts.facts import facts_from_flags
 from fairmfu.metrics.pipeline.analysis import analyse
+from tests.support.effort import costly
 
 FACTS = {
     "gpus": "4",
@@ -61,6 +62,7 @@ def test_the_local_batch_may_stand_in_for_the_global_one() -> None:
     assert row["tgs"] == without["tgs"]
 
 
+@costly
 @given(lengths=st.lists(st.integers(1, 400), min_size=2, max_size=30))
 def test_pairs_follow_from_mean_and_deviation(lengths: list[int]) -> None:
     mean = sum(lengths) / len(lengths)
@@ -72,6 +74,7 @@ def test_pairs_follow_from_mean_and_deviation(lengths: list[int]) -> None:
     assert row["mfu"] > 0
 
 
+@costly
 @given(mean=st.floats(1, 4096))
 def test_full_packs_need_no_mean(mean: float) -> None:
     """The documents in a pack of known length may have any mean."""

@@ -34,6 +34,7 @@ from fairmfu.metrics.throughput.windows import (
     without_placeholder_losses,
 )
 from tests.metrics.throughput.test_throughput import at, facts, frame, rates, run, steps
+from tests.support.effort import costly
 
 HUNDRED = {"gpus": 1, "global_batch_size": 1, "seq_len": 100}
 """100 tokens a step on the one GPU."""
@@ -129,6 +130,7 @@ def test_a_loss_below_zero_at_each_step_is_no_loss() -> None:
     assert kept == [None] * 6 + [loss for rank in "2345" for loss in losses[rank]]
 
 
+@costly
 @given(peaks=st.lists(st.sampled_from([0.0, None, 2.0**30, 2.0**31]), min_size=3, max_size=8))
 def test_a_peak_of_0_is_no_measured_memory(peaks: list[float | None]) -> None:
     """Torchtitan prints "memory: 0.00GiB(0.00%)" where the allocator keeps no statistics."""

@@ -18,7 +18,7 @@ from fairmfu.cli import main
 from fairmfu.reports.nightly import nightly as module
 from fairmfu.reports.nightly.repeated_jobs import jobs_that_ran_again
 from tests.support.nights import Plan, write_night
-from tests.support.prepared import emptied
+from tests.support.prepared import emptied, prepare
 
 NOON = datetime(2026, 3, 1, 12)
 
@@ -30,16 +30,37 @@ def tmp_path(one_place: Path) -> Path:
 
 @pytest.fixture
 def nightly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
-    """`fairmfu nightly` with fairmfu.toml, after three nights of two jobs were written."""
+    """`fairmfu nightly` with fairmfu.toml."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("FAIRMFU_STORE", raising=False)
     monkeypatch.setattr(module, "full_page", lambda *_: "runs")
     monkeypatch.setattr(module.night_outputs, "svgs", lambda _: {})
     monkeypatch.setattr(module.night_html, "pages", lambda _: ("now", "kept"))
+    return lambda *more: CliRunner().invoke(main, ["nightly", *more], catch_exceptions=False)
+
+
+@pytest.fixture
+def three_logged(tmp_path: Path, nightly: Callable[..., Result]) -> None:
+    """Three nights of two jobs were written."""
+    assert nightly
+    prepare(tmp_path, "logged", log_three)
+
+
+@pytest.fixture
+def three_told(tmp_path: Path, nightly: Callable[..., Result]) -> None:
+    """A first night read three nights of two jobs."""
+
+    def take_place() -> None:
+        log_three()
+        assert nightly().exit_code == 0
+
+    prepare(tmp_path, "told", take_place)
+
+
+def log_three() -> None:
     Path("fairmfu.toml").write_text('sources = ["logs"]\nstore = "perf"\nout = "out"\n')
     for night in (1, 2, 3):
         write(night)
-    return lambda *more: CliRunner().invoke(main, ["nightly", *more], catch_exceptions=False)
 
 
 def write(night: int) -> list[Path]:
@@ -59,6 +80,7 @@ def points() -> list[int]:
     return sorted(row["points"] for row in summary()["series"])
 
 
+@pytest.mark.usefixtures("three_logged")
 def test_a_job_that_is_configured_and_never_seen(nightly: Callable[..., Result]) -> None:
     with Path("fairmfu.toml").open("a") as config:
         config.write('[jobs]\nexpected = ["new-8b"]\n')
@@ -71,8 +93,8 @@ def test_a_job_that_is_configured_and_never_seen(nightly: Callable[..., Result])
         assert ET.parse("out/junit.xml").getroot().get("errors") == "1"  # noqa: S314 - ours
 
 
+@pytest.mark.usefixtures("three_told")
 def test_a_night_that_runs_twice_counts_nothing_twice(nightly: Callable[..., Result]) -> None:
-    assert nightly().exit_code == 0
     write(4)
     assert nightly().exit_code == 0
     assert points() == [4, 4]
@@ -81,6 +103,7 @@ def test_a_night_that_runs_twice_counts_nothing_twice(nightly: Callable[..., Res
     assert said(again) == "No new run tonight. 2 jobs in the history."
 
 
+@pytest.mark.usefixtures("three_told")
 @pytest.mark.parametrize(
     "error",
     [
@@ -93,7 +116,6 @@ def test_a_job_whose_log_is_an_error_alone_failed_tonight(
     nightly: Callable[..., Result], error: str
 ) -> None:
     """It was skipped, or "unknown format", and the night said only that the job has not run."""
-    assert nightly().exit_code == 0
     log, other = write(4)
     log.write_text(f"Traceback (most recent call last):\n  File 'train.py', line 3\n{error}\n")
     found = nightly()
@@ -111,8 +133,8 @@ def test_a_job_whose_log_is_an_error_alone_failed_tonight(
     assert other.exists()
 
 
+@pytest.mark.usefixtures("three_told")
 def test_an_error_file_beside_the_log_of_a_run_fails_no_job(nightly: Callable[..., Result]) -> None:
-    assert nightly().exit_code == 0
     log, _ = write(4)
     log.with_suffix(".err").write_text("ValueError: of a worker that was not needed\n")
     found = nightly()
@@ -120,9 +142,9 @@ def test_an_error_file_beside_the_log_of_a_run_fails_no_job(nightly: Callable[..
     assert "failed tonight" not in said(found)
 
 
+@pytest.mark.usefixtures("three_told")
 def test_two_logs_of_one_job_in_a_night(nightly: Callable[..., Result]) -> None:
     """A copy is no second run; a second run is one, and is named."""
-    assert nightly().exit_code == 0
     log, _ = write(4)
     shutil.copy(log, log.with_name("copy-of-the-night.log"))
     found = nightly()
@@ -139,6 +161,7 @@ def test_two_logs_of_one_job_in_a_night(nightly: Callable[..., Result]) -> None:
     assert "more than once" not in said(nightly())
 
 
+@pytest.mark.usefixtures("three_logged")
 def test_a_store_that_moved_without_its_new_name(nightly: Callable[..., Result]) -> None:
     assert "First night in the store" not in said(nightly())
     Path("perf").rename("moved")

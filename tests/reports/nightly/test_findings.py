@@ -36,7 +36,7 @@ from fairmfu.reports.nightly.jobs import JOB_SCHEMA
 from fairmfu.reports.nightly.night_outputs import junit, summary
 from fairmfu.reports.nightly.night_report import build_digest
 from tests.support.nights import SERIES, Change, Plan, facts_beside, write_night
-from tests.support.prepared import emptied
+from tests.support.prepared import emptied, prepare
 from tests.support.told_nights import NOW, a_night, a_series, crashed, frame, regression
 
 LAST = NOW.replace(tzinfo=None) - timedelta(hours=3)
@@ -368,12 +368,22 @@ def crash(log: Path, lines: int, error: str) -> None:
     log.write_text("\n".join([*kept, "Traceback (most recent call last):", error]) + "\n")
 
 
-def test_nights_that_crash_and_miss(nightly: Callable[..., Result]) -> None:
-    for night in (1, 2, 3):
-        one, _ = write(night)
+@pytest.fixture
+def three_told(tmp_path: Path, nightly: Callable[..., Result]) -> None:
+    """A first night read three nights of two jobs."""
+
+    def take_place() -> None:
+        for night in (1, 2, 3):
+            write(night)
         assert nightly().exit_code == 0
-    name = one.parent.name
+
+    prepare(tmp_path, "told", take_place)
+
+
+@pytest.mark.usefixtures("three_told")
+def test_nights_that_crash_and_miss(nightly: Callable[..., Result]) -> None:
     one, _ = write(4)
+    name = one.parent.name
     steps = [n for n, line in enumerate(one.read_text().splitlines()) if "step: 100 " in line]
     crash(one, steps[0] + 1, OOM)
     found, (data, tests) = nightly(), read()
@@ -429,10 +439,8 @@ def test_names_of_fail_on(tmp_path: Path, nightly: Callable[..., Result]) -> Non
     assert (config.fail_on, config.jobs.expected) == (("standing",), ("b",))
 
 
+@pytest.mark.usefixtures("three_told")
 def test_a_store_that_moved_is_judged_as_before(nightly: Callable[..., Result]) -> None:
-    for night in (1, 2, 3):
-        write(night)
-    assert nightly().exit_code == 0
     write(4, only=(0,))
     Path("store").rename("moved")
     found = nightly("--store", "moved")

@@ -38,6 +38,7 @@ from tests.reports.nightly.test_findings import (
     nightly,
     write,
 )
+from tests.support.effort import costly
 from tests.support.told_nights import a_night, frame, regression
 
 __all__ = ["nightly"]  # the fixture
@@ -108,6 +109,7 @@ def test_a_finding_of_an_earlier_night_has_no_file():
 NAMES = st.text(min_size=1, max_size=90) | st.sampled_from(["a/b", "a b", "../x", "A", "a", "…"])
 
 
+@costly
 @given(st.lists(NAMES, unique=True, min_size=1, max_size=6), st.booleans())
 def test_names_are_safe_and_no_finding_overwrites_another(names, crashed):
     ends = (*WELL, "crashed") if crashed else WELL

@@ -40,7 +40,7 @@ pytest.importorskip("playwright.sync_api", reason="NO PAGE IS TESTED: playwright
 from playwright.sync_api import Browser
 
 from tests.support.browser import NAMES, Reading, Tab, chromium, opened, untroubled
-from tests.support.effort import THOROUGH
+from tests.support.effort import THOROUGH, thorough_only
 from tests.support.folders import ROOT
 from tests.support.markup import paragraph
 
@@ -428,7 +428,7 @@ REST: Final = """async (id) => {
 CLOSE_PX: Final = 8
 
 
-@pytest.mark.parametrize("width", [1440, 800, 400])
+@pytest.mark.parametrize("width", [1440, pytest.param(800, marks=thorough_only), 400])
 def test_a_link_lands_in_any_filter(
     reading: Reading, report: Path, told: ReportContent, width: int
 ) -> None:
@@ -787,7 +787,7 @@ def test_the_slow_part_of_a_run_is_drawn_pale(reading: Reading, tmp_path: Path) 
         assert sorted(lines) == ["0.55"] * 2 + ["1"] * 6  # TGS, s/step; and loss without parts
 
 
-@pytest.mark.parametrize("width", [1440, 800, 400])
+@pytest.mark.parametrize("width", [1440, pytest.param(800, marks=thorough_only), 400])
 def test_no_row_moves_when_runs_are_ticked(reading: Reading, report: Path, width: int) -> None:
     """A line came above the table with the first tick, so the second click missed its box."""
     top = """() => document.querySelector("#runs .scroll").getBoundingClientRect().top
@@ -882,7 +882,10 @@ UNKNOWN: Final = "\u2013"
 AT_END: Final = "scrollY + innerHeight >= document.documentElement.scrollHeight - 2"
 
 
-@pytest.mark.parametrize("lacking", [{"gpus"}, {"seq_len"}, {"gpus", "seq_len"}])
+@pytest.mark.parametrize(
+    "lacking",
+    [{"gpus"}, pytest.param({"seq_len"}, marks=thorough_only), {"gpus", "seq_len"}],
+)
 def test_the_facts_without_which_there_is_no_curve_over_tokens_are_named(
     reading: Reading, tmp_path: Path, lacking: set[str]
 ) -> None:
