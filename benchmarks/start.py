@@ -32,6 +32,7 @@ from benchmarks.harness import (
     faster,
     longer,
     main,
+    peak,
     rounds,
 )
 from benchmarks.nightly import ALL_IS_WELL, QUIET, Place
@@ -216,8 +217,9 @@ def report(bench: Stores) -> Iterator[Row]:
     )
 
 
-READERS: Final = {"runs": 3, "missing": 3, "explain": 3, "compare": 6}
+READERS: Final = {"runs": 3, "missing": 3, "explain": 3, "compare": 6, "report": 30}
 """Commands over kept results, and how many times `import polars` they may take."""
+PAGE_MEMORY: Final = Goal(400, at_least=False, unit="MB")
 RATED: Final = "select run_id from metrics where tgs is not null"
 
 
@@ -229,7 +231,10 @@ def readers(bench: Stores) -> Iterator[Row]:
     shown = json.loads(child([*FAIRMFU, "query", RATED, "--store", store, *AS_JSON]).said)
     if len(shown) < NEW * bench.nights:
         raise WrongResultError(f"the store has {len(shown)} runs with a TGS")
-    words = {"explain": [shown[-1]["run_id"]]}
+    words = {
+        "explain": [shown[-1]["run_id"]],
+        "report": ["--out", bench.many.folder / "kept.html"],
+    }
     polars = "`import polars`"
     timed: dict[str, Run] = {
         command: partial(child, [*FAIRMFU, command, *words.get(command, ()), "--store", store])
@@ -239,6 +244,8 @@ def readers(bench: Stores) -> Iterator[Row]:
     for command, most in READERS.items():
         work = f"`fairmfu {command}`, {len(shown):,} runs, metrics kept"
         yield longer(work, costs, command, polars, Goal(most, at_least=False))
+    work = f"`fairmfu report`, {len(shown):,} runs, metrics kept, peak memory"
+    yield peak(work, costs["report"], PAGE_MEMORY)
 
 
 def night(bench: Stores) -> Iterator[Row]:

@@ -1,4 +1,4 @@
-"""Columns of a run's curve: bins of its windows, marks, counts of events, times of ranks."""
+"""Columns of a run's curve: bins, marks, counts of events, times of ranks."""
 
 from __future__ import annotations
 

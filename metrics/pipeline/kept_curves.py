@@ -1,4 +1,4 @@
-"""Curves of runs as rows of kept metrics: what a report of many runs draws and counts."""
+"""Curves of runs as rows of kept metrics, for a report of many runs."""
 
 from __future__ import annotations
 
@@ -26,9 +26,10 @@ CURVE_DIGITS: Final = 4
 
 
 def curve_rows(analysis: Analysis | ReportedRuns, run_ids: Sequence[str]) -> pl.DataFrame:
-    """Return run_id, and the column `curve` of KEPT_SCHEMA; runs that fail have no row.
+    """Return run_id, and the column `curve` of KEPT_SCHEMA.
 
-    The slowest and fastest window of a bin are left out, and so are the texts of events.
+    A run that fails has no row. The slowest and fastest window of a bin are left out, and so are
+    the texts of events.
     """
     return compute_apart(run_ids, lambda some: curves_of(analysis, some)).result
 

@@ -1,4 +1,4 @@
-"""Runs over their steps, in as few rows as a chart needs: bins of windows, and events."""
+"""Runs over their steps, as few rows for a chart: bins of windows, and events."""
 
 from __future__ import annotations
 

@@ -586,7 +586,10 @@ _OF_SEVERAL: Final = ("runs", "runs", ",d")
 
 
 def _known(rows: Sequence[ComparisonRow], name: str) -> list[dict[str, Any]]:
-    """Return cards with an MFU and a known value of a field; none if all values are one."""
+    """Return cards with an MFU and a known value of a field.
+
+    Empty if the field has fewer than two values.
+    """
     if len({row[name] for row in rows} - {None}) < 2:  # type: ignore[literal-required]  # noqa: PLR2004 - see scaling
         return []
     mfu = [f"mfu_{convention}" for convention in CONVENTIONS]

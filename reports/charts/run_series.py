@@ -1,4 +1,4 @@
-"""Runs over their steps for a notebook, and the distribution of step times of one run."""
+"""Runs over their steps for a notebook, and the step times of one run."""
 
 from __future__ import annotations
 

@@ -252,15 +252,15 @@ def stored_runs(
     if failed.height or kept["bridges"].null_count() or kept["audit"].null_count():
         return StoredRuns(*stored_analysis(store, choose_runs, overlay))
     wanted = None if chosen.height == metrics.height else sorted(linked)
-    read_facts = partial(read_facts_of, store, wanted) if linked == ids else None
+    read_facts = partial(read_facts_of, store, sorted(linked)) if linked == ids else None
     read_tables = partial(store.tables, wanted)
     stored = StoredTables(read_tables, read_facts, single_sources=linked == ids)
     return StoredRuns(reported_runs(metrics, stored, kept, overlay), state)
 
 
-def read_facts_of(store: Store, run_ids: Sequence[str] | None) -> pl.DataFrame:
-    """Return the table `facts` of runs, by default of all."""
-    if run_ids is not None and len(run_ids) == 1:
+def read_facts_of(store: Store, run_ids: Sequence[str]) -> pl.DataFrame:
+    """Return the table `facts` of runs; of one run, without importing pyarrow."""
+    if len(run_ids) == 1:
         return store.facts_of(run_ids[0])
     return store.table("facts", run_ids)
 

@@ -33,10 +33,12 @@ from fairmfu.metrics.pipeline import (
 )
 from fairmfu.metrics.pipeline.analysis import Analysis, analyse
 from fairmfu.metrics.pipeline.compared_runs import ComparedRuns
+from fairmfu.metrics.pipeline.metrics_cache import LARGE_COLUMNS
 from fairmfu.metrics.pipeline.missing_facts import find_needs
 from fairmfu.metrics.pipeline.reported_runs import ReportedRuns
 from fairmfu.metrics.utilization.formula_inputs import UtilizationResult
 from fairmfu.reports.comparison.comparison import Comparison, compare
+from fairmfu.reports.page import report_data
 from fairmfu.reports.page.report_data import report, report_json
 from fairmfu.reports.store import metrics_store
 from fairmfu.reports.store.kept_needs import current_needs
@@ -147,7 +149,8 @@ class History:
             if not THOROUGH and place != self.checks % 2:
                 continue
             choice = partial(choose_of, names)
-            kept = metrics_store.stored_runs(self.store, choice, self.overlay).runs
+            large = LARGE_COLUMNS if self.random.integers(2) else ()
+            kept = metrics_store.stored_runs(self.store, choice, self.overlay, large=large).runs
             assert isinstance(kept, ReportedRuns)
             self.tells_alike(kept, whole, names)
 
@@ -157,6 +160,13 @@ class History:
         told, anew = (
             report(tables, *names, overlay=self.overlay, analysis=one) for one in (kept, whole)
         )
+        assert report_json(told) == report_json(anew)
+        with self.patch.context() as patch:  # as of many runs
+            patch.setattr(report_data, "MAX_RUNS_IN_FULL", 0)
+            told, anew = (
+                report(tables, *names, overlay=self.overlay, analysis=one) for one in (kept, whole)
+            )
+        assert not told.data["in_full"]
         assert report_json(told) == report_json(anew)
         chosen = choose(whole.metrics, *names)
         for run_id, output in product(chosen["run_id"].to_list(), ("table", "json")):
@@ -227,6 +237,16 @@ def test_missing_facts_are_computed_once(just_read: Store, monkeypatch: pytest.M
     assert current_needs(just_read) == first
     run_id = first[0].run_id
     assert current_needs(just_read, (), [run_id]) == first[:1]
+
+
+def test_an_answer_is_kept_with_all_other_columns(just_read: Store) -> None:
+    metrics_store.current_metrics(just_read)
+    before = metrics_store.kept_rows(just_read, LARGE_COLUMNS)
+    current_needs(just_read)
+    after = metrics_store.kept_rows(just_read, LARGE_COLUMNS)
+    assert before["needs"].null_count() == after["needs"].null_count() + 2
+    assert_frame_equal(after.drop("needs"), before.drop("needs"), check_row_order=False)
+    assert not after["curve"].null_count()
 
 
 def test_only_changed_runs_are_asked_again(
