@@ -325,12 +325,12 @@ def test_metrics_are_the_same_whoever_computes_them(
     tmp_path: Path, engine: ReadEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Runs of one launch come into two partitions, and are one all the same."""
-    logs = tmp_path / "logs"
-    for folder in (SAMPLES[0].parent, ROOT / "sample_logs/synthetic", ROOT / "sample_logs/h200"):
+    logs, monitored = tmp_path / "logs", SAMPLES[1].parent
+    for folder in (monitored.parent, ROOT / "sample_logs/synthetic", ROOT / "sample_logs/h200"):
         shutil.copytree(folder, logs / folder.name)
     twin = logs / "zzz_twin" / "again.log"
     twin.parent.mkdir()
-    twin.write_text(f"a line before\n{SAMPLES[0].read_text()}")
+    twin.write_text(f"a line before\n{(monitored / 'run.log').read_text()}")
     alone = night(logs, tmp_path / "one", LocalEngine())
     monkeypatch.setattr(partitions, "MAX_PARTITION_RUNS", 2)
     tasks: list[tuple[str, int]] = []
