@@ -167,8 +167,8 @@ def _undated(part: str) -> str:
 
 def _parts(path: Path) -> tuple[str, list[str]]:
     """Return the file's name without suffixes, and the names of its folders."""
-    text = path.as_posix() if path.is_absolute() else path.absolute().as_posix()
-    folder, _, name = re.sub(TORCHRUN_LOG_PATH, "/run.log", text).rpartition("/")
+    text = re.sub(TORCHRUN_LOG_PATH, "/run.log", str(path.absolute()))
+    folder, _, name = text.rpartition("/")
     stem = name.removesuffix(".gz").removesuffix(".zst")
     stem = stem.rsplit(".", 1)[0] if "." in stem else stem
     return stem, [part for part in folder.split("/") if part]
