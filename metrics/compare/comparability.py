@@ -18,6 +18,7 @@ from typing import Any, Final, Literal, cast
 
 import numpy as np
 import polars as pl
+import polars.selectors as cs
 
 from fairmfu.ingest.core.schema import row_dtypes
 
@@ -381,7 +382,7 @@ def rank_runs(
     nearest_differs: differences of the group from the nearest group of the same model
     not_ranked: reasons why a run has no rank
     """
-    rows = [_keyed(row) for row in metrics_rows(metrics)]
+    rows = [_keyed(row) for row in metrics_rows(metrics.drop(DETAILS))]
     first = repeated_runs.first_launches(rows)
     prices = price if isinstance(price, cost.Prices) else cost.Prices(price)
     rows = [
@@ -399,6 +400,10 @@ def rank_runs(
     out += [row | {"group": None, "differs": [], "nearest_differs": []} for row in apart]
     frame = pl.DataFrame([{n: row.get(n) for n in COMPARISON} for row in out], schema=COMPARISON)
     return frame if losses is None else _with_losses(frame, losses)
+
+
+DETAILS: Final = cs.list(cs.struct())
+"""Columns of METRICS with rows of their own, such as phases: nothing is compared by them."""
 
 
 def _groups(rows: Iterable[ComparisonRow]) -> list[list[ComparisonRow]]:
@@ -514,22 +519,20 @@ def _ranked(group: Sequence[ComparisonRow], *, twice: bool) -> list[ComparisonRo
         differs += _formula_differences(group)
     sides = repeated_runs.comparison_sides(order)
     best_rate = sides[0].rate
-    relative = [_relative_to_best(side, sides[0]) for side in sides]
-    rows = [
-        cast(ComparisonRow, row | to_best)
-        for side, to_best in zip(sides, relative, strict=True)
+    placed = [
+        (row, to_best)
+        for side in sides
+        for to_best in [_relative_to_best(side, sides[0])]
         for row in side.rows
     ]
-    return [
-        row
-        | {
-            "group": label,
-            "differs": differs,
-            "rank": place,
-            "relative_tgs": not_null(row["ranked_rate"]) / best_rate,
-        }
-        for place, row in enumerate(_with_logged_ranks(rows), start=1)
-    ]
+    logged_ranks = _logged_ranks([row for row, _ in placed])
+    of_group = {"group": label, "differs": differs}
+    ranked = []
+    for rank, ((row, to_best), logged) in enumerate(zip(placed, logged_ranks, strict=True), 1):
+        relative_tgs = not_null(row["ranked_rate"]) / best_rate
+        own = {"rank": rank, "relative_tgs": relative_tgs}
+        ranked.append(cast(ComparisonRow, {**row, **to_best, **logged, **of_group, **own}))
+    return ranked
 
 
 def setup_key(row: ComparisonRow) -> tuple[Any, ...]:
@@ -581,19 +584,20 @@ def ranked_figures(row: ComparisonRow) -> tuple[str, ...]:
     return PER_GPU_FIGURES if row["ranked_unit"] == TOKEN_UNIT else (SAMPLES_FIGURE,)
 
 
-def _with_logged_ranks(rows: Sequence[ComparisonRow]) -> list[ComparisonRow]:
-    """Add the rank by a logged figure: the first that more than half of them print."""
+def _logged_ranks(rows: Sequence[ComparisonRow]) -> list[ComparisonColumns]:
+    """Return the rank by a logged figure: the first that more than half of them print."""
     figures = ranked_figures(rows[0])
     printed = {name: [value_of(row, name) for row in rows] for name in figures}
     counts = {name: len(list(filter(None, values))) for name, values in printed.items()}
     by_most = max(figures, key=lambda name: counts[name])
     name = next((name for name in figures if 2 * counts[name] > len(rows)), by_most)
-    claims = sorted(filter(None, printed[name]), reverse=True)
+    claims = sorted(filter(None, printed[name]))
+    ranks = {figure: len(claims) - lower for lower, figure in enumerate(claims)}
     if len(claims) < 2:  # noqa: PLR2004 - one has no rank
-        return list(rows)
+        return [{} for _ in rows]
     return [
-        row | {"logged_by": name, "logged_rank": claims.index(figure) + 1} if figure else row
-        for row, figure in zip(rows, printed[name], strict=True)
+        {"logged_by": name, "logged_rank": ranks[figure]} if figure else {}
+        for figure in printed[name]
     ]
 
 
