@@ -587,7 +587,7 @@ def started(place: Place) -> subprocess.Popen[bytes]:
 
 
 BUSY_S: Final = 3.0
-"""What a run may take on a machine that is busy; one that ends before tells how long it took."""
+"""Longest run on a busy machine. A run that ends before tells how long it took."""
 
 
 def seconds_of_a_run(place: Place) -> float:

@@ -199,7 +199,7 @@ def assert_alike(kept: Comparison, anew: Comparison) -> None:
 
 
 def acts_of(seed: int) -> list[str]:
-    """What happens in a history: in few histories no act twice."""
+    """Acts of a history; in few histories, each of another kind."""
     drawn = np.random.default_rng((seed, 60)).choice(ACTS, STEPS, replace=THOROUGH)
     return [str(act) for act in drawn]
 
@@ -207,6 +207,12 @@ def acts_of(seed: int) -> list[str]:
 def test_the_histories_have_each_kind_of_act_and_partition() -> None:
     assert {act for seed in SEEDS for act in acts_of(seed)} == {*ACTS}
     assert {seed % 3 for seed in SEEDS} == {0, 1, 2}
+    assert len({most_losses_of(seed) for seed in SEEDS}) == 3
+
+
+def most_losses_of(seed: int) -> int:
+    """Most lines with a loss that a history keeps of a run: none, few or as usual."""
+    return (0, 12, incremental.MAX_KEPT_LOSS_LINES)[(seed + seed // 9) % 3]
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -214,8 +220,7 @@ def test_kept_results_are_those_of_all_together(
     seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(partitions, "MAX_PARTITION_RUNS", (1, 2, 4)[seed % 3])
-    most_losses = (0, 12, incremental.MAX_KEPT_LOSS_LINES)[seed // 3 % 3]
-    monkeypatch.setattr(incremental, "MAX_KEPT_LOSS_LINES", most_losses)
+    monkeypatch.setattr(incremental, "MAX_KEPT_LOSS_LINES", most_losses_of(seed))
     history = History(tmp_path, seed, monkeypatch)
     for act in acts_of(seed):
         getattr(history, act)()
