@@ -721,9 +721,15 @@ STEP_BOUNDS: Final[Mapping[str, Bounds]] = {
     "logged_mfu": Bounds(-1e6, 1e6, 1e-15),
 }
 """Bounds of the numbers of a step line. Times and rates are negative in good logs too, after a
-clock that went back or without a timer. Values that are not numbers (NaN, and infinity except for a
-time) are treated apart.
+clock that went back or without a timer. NaN is treated apart, and so is an infinity in columns of
+INFINITE_COLUMNS.
 """
+
+INFINITE_COLUMNS: Final = frozenset(
+    {"loss", "grad_norm", "learning_rate", "loss_scale"}
+    | {"logged_tgs", "logged_samples_per_second", "logged_tflops", "logged_mfu"}
+)
+"""Columns of a step line that good logs print as infinite: a run that diverged, a time of zero."""
 
 EVENT_BOUNDS: Final[Mapping[str, Bounds]] = {
     "step": Bounds(-1, 1e12),

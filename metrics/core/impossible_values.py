@@ -17,6 +17,7 @@ from fairmfu.ingest.core.schema import (
     EVENT_BOUNDS,
     EVENT_COLUMNS,
     FACT_NAMES,
+    INFINITE_COLUMNS,
     STEP_BOUNDS,
     STEP_COLUMNS,
     Bounds,
@@ -94,7 +95,7 @@ def _possible_rows(
 ) -> tuple[pl.DataFrame, Warnings]:
     """Return the rows without impossible values, and the warnings.
 
-    NaN stays, and so does an infinity outside of columns of FINITE_UNITS.
+    NaN stays, and so does an infinity in columns of INFINITE_COLUMNS.
     """
     printed = [name for name in bounds if rows[name].null_count() < rows.height]
     if not printed:
@@ -133,16 +134,12 @@ def _extremes(value: pl.Expr) -> tuple[pl.Expr, pl.Expr, pl.Expr]:
 def _is_told(name: str, columns: Mapping[str, Column]) -> pl.Expr:
     """Return whether a value is checked against its bounds.
 
-    NaN is not checked. An infinity is checked only in columns of FINITE_UNITS.
+    NaN is not checked, nor is an infinity in columns of INFINITE_COLUMNS.
     """
     value = pl.col(name)
     if not columns[name].dtype.is_float():
         return value.is_not_null()
-    return value.is_not_nan() if columns[name].unit in FINITE_UNITS else value.is_finite()
-
-
-FINITE_UNITS: Final = ("s", "bytes")
-"""Units of values that are finite in every run; a loss, a norm or a rate may be printed as inf."""
+    return value.is_finite() if name in INFINITE_COLUMNS else value.is_not_nan()
 
 
 def _fits(name: str, bound: Bounds) -> pl.Expr:

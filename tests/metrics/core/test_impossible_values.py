@@ -13,6 +13,7 @@ from fairmfu.ingest.core.schema import (
     EVENT_BOUNDS,
     EVENT_COLUMNS,
     FACT_NAMES,
+    INFINITE_COLUMNS,
     STEP_BOUNDS,
     STEP_COLUMNS,
     fact_bounds,
@@ -75,17 +76,22 @@ def test_what_is_no_number_is_left_to_those_who_tell_of_it(value: float) -> None
     assert [words.split("=")[0] for words in found.warnings["a"]] == ["elapsed_s"]
 
 
-@pytest.mark.parametrize(
-    ("column", "unit"),
-    [("elapsed_s", "s"), ("data_s", "s"), ("since_start_s", "s"), ("peak_memory_bytes", "bytes")],
-)
+FINITE = [
+    (name, column.unit)
+    for name, column in STEP_COLUMNS.items()
+    if column.dtype.is_float() and name not in INFINITE_COLUMNS
+]
+
+
+@pytest.mark.parametrize(("column", "unit"), FINITE)
 @pytest.mark.parametrize("value", [math.inf, -math.inf])
-def test_no_time_and_no_memory_is_infinite(column: str, unit: str, value: float) -> None:
-    """A loss may be; a share of the time that waits for data would be, and end the analysis."""
+def test_only_losses_and_rates_may_be_infinite(column: str, unit: str, value: float) -> None:
+    """A mean over an infinite time, ratio or count would end the analysis of the run."""
     found = refuse_impossible(steps(**{column: [0.5, value]}))
     assert found.tables["steps"][column].to_list() == [0.5, None]
     (words,) = found.warnings["a"]
-    assert words.startswith(f"{column}={value:g} [{unit}] is impossible: ")
+    said = f" [{unit}]" if unit else ""
+    assert words.startswith(f"{column}={value:g}{said} is impossible: ")
 
 
 def test_a_time_next_to_nothing_is_none() -> None:
