@@ -1244,6 +1244,7 @@ def report(  # noqa: PLR0913, PLR0917 - each is an argument of the command
     from fairmfu.reports import report as tell
     from fairmfu.reports import save_report
     from fairmfu.reports.page.output_files import report_format
+    from fairmfu.reports.page.report_data import MAX_PAGE_PARTS
 
     kind = report_format(out, output)
     tables, computed = _stored_inputs(_open(store), names)
@@ -1255,6 +1256,7 @@ def report(  # noqa: PLR0913, PLR0917 - each is an argument of the command
         redact=redact,
         store=_given_store(),
         matrix=matrix,
+        most_described=MAX_PAGE_PARTS if kind == "html" else None,
         **computed,
     )
     if told.redaction is not None:

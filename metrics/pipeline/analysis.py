@@ -141,9 +141,13 @@ class Analysis:
         members = self.merged_launches.members
         return self.with_errors(errors, [(members[run][0], paths[run]) for run in errors])
 
+    def facts_of_runs(self, run_ids: Sequence[str]) -> pl.DataFrame:
+        """Return `resolved_facts` of some runs."""
+        return self.resolved_facts.filter(pl.col("run_id").is_in(list(run_ids)))
+
     def facts(self, run_id: str) -> dict[str, dict[str, Any]]:
         """Return the facts of a run, by name."""
-        of_run = self.resolved_facts.filter(pl.col("run_id") == run_id)
+        of_run = self.facts_of_runs([run_id])
         return {fact["name"]: fact for fact in of_run.iter_rows(named=True)}
 
     def operators(self, run_id: str) -> pl.DataFrame:
@@ -206,35 +210,42 @@ class Analysis:
         """Return facts to reproduce the run's printed figures: `propose_facts`."""
         return propose_facts(self.logged_lines.get(run_id), self.formula_facts[run_id])
 
-    def other_tools(self) -> dict[str, pl.DataFrame]:
-        """Return other tools' FLOPs for all models and sequence lengths, by label.
+    def other_tools(self, most: int | None = None) -> dict[str, pl.DataFrame]:
+        """Return other tools' FLOPs for models and sequence lengths, by label.
 
         Columns of metrics.audit.other_tools.ToolComparison, for full training. Recomputation counts
         if the tool counts recomputation and the model's first run recomputes. A formula with a
-        missing input is null.
+        missing input is null. most: models with a length; None for all.
         """
-        return compare_tools(self.metrics, self.facts)
+        return compare_tools(self.metrics, self.facts_of_runs, most)
 
 
 COMPUTING: Final = "Computing runs"
 """Work that a terminal shows."""
 
+MAX_TRIED_RUNS: Final = 3
+"""Runs of a model and sequence length, of which one gives the shape to other tools."""
 OTHER_TOOL_SCHEMA: Final = pl.Schema(
     {"name": TEXT, "flops_per_token": FLOAT, "ratio_to_ours": FLOAT, "why": TEXT}
 )
 
 
 def compare_tools(
-    metrics: pl.DataFrame, facts_of: Callable[[str], Mapping[str, Mapping[str, Any]]]
+    metrics: pl.DataFrame,
+    facts_of: Callable[[Sequence[str]], pl.DataFrame],
+    most: int | None = None,
 ) -> dict[str, pl.DataFrame]:
-    """Return Analysis.other_tools of these runs; facts_of: resolved facts by run_id."""
+    """Return Analysis.other_tools; facts_of: returns the resolved facts of some runs."""
     tables: dict[str, pl.DataFrame] = {}
     ranked = metrics.filter(pl.col("flops_per_token").is_not_null())
-    for row in metrics_rows(ranked):
+    tried = ranked.group_by("model", "seq_len", maintain_order=True).head(MAX_TRIED_RUNS)
+    facts = facts_of(tried["run_id"].to_list()).rows_by_key("run_id", named=True, include_key=True)
+    for row in metrics_rows(tried):
         label = f"{row['model']}, {row['seq_len']:,} tokens"
-        if label in tables:
+        if label in tables or len(tables) == most:
             continue
-        run = formula_inputs(facts_of(row["run_id"]), row, UtilizationResult())
+        by_name = {fact["name"]: fact for fact in facts.get(row["run_id"], ())}
+        run = formula_inputs(by_name, row, UtilizationResult())
         if run is None or run.tower is not None:  # no other tool's formula has a tower
             continue
         recompute: Literal["none", "full"] = "full" if row["recompute"] == "full" else "none"

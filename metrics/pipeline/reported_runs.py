@@ -6,7 +6,7 @@ facts follow from the tables, so no run is scored again. Tables are read on firs
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -32,14 +32,15 @@ class StoredTables:
     """Tables of some runs, read and measured on first use.
 
     read_tables: returns all tables, with all sources of these runs
-    read_facts: returns the table `facts` of the runs if no launch has a second source; else None
+    read_facts: returns the table `facts` of some of the runs, None for all of them; None if a
+        launch has a second source
     single_sources: as for metrics.pipeline.launch_tables.LaunchTables
     """
 
     def __init__(
         self,
         read_tables: Callable[[], Mapping[str, pl.DataFrame]],
-        read_facts: Callable[[], pl.DataFrame] | None = None,
+        read_facts: Callable[[Sequence[str] | None], pl.DataFrame] | None = None,
         *,
         single_sources: bool = False,
     ) -> None:
@@ -60,15 +61,20 @@ class StoredTables:
 
     @cached_property
     def held_facts(self) -> pl.DataFrame:
-        """Resolved facts, as MeasuredRuns.held_facts.
+        """Resolved facts, as MeasuredRuns.held_facts."""
+        return self.held_facts_of(None)
+
+    def held_facts_of(self, run_ids: Sequence[str] | None) -> pl.DataFrame:
+        """Return the resolved facts of some of the runs; None: of all.
 
         Those of a single source need no merge.
         """
         if self._read_facts is not None:
-            facts, _ = possible_facts(self._read_facts())
+            facts, _ = possible_facts(self._read_facts(run_ids))
             if not groups_by_source(facts):
                 return resolve_facts(facts)
-        return self.measured.held_facts
+        held = self.measured.held_facts
+        return held if run_ids is None else held.filter(pl.col("run_id").is_in(list(run_ids)))
 
 
 @dataclass(frozen=True)
@@ -127,8 +133,14 @@ class ReportedRuns:
     @cached_property
     def resolved_facts(self) -> pl.DataFrame:
         """Facts, as Analysis.resolved_facts."""
-        held = self.stored.held_facts
-        rows = [row for run, audit in self.audits.items() for row in inferred_facts(run, audit)]
+        return self._with_inferred(self.stored.held_facts, self.audits)
+
+    def facts_of_runs(self, run_ids: Sequence[str]) -> pl.DataFrame:
+        """Return the facts of some runs, as Analysis.facts_of_runs."""
+        return self._with_inferred(self.stored.held_facts_of(run_ids), run_ids)
+
+    def _with_inferred(self, held: pl.DataFrame, run_ids: Iterable[str]) -> pl.DataFrame:
+        rows = [row for run in run_ids for row in inferred_facts(run, self.audits[run])]
         return self._of_runs(pl.concat([held, pl.DataFrame(rows, schema=held.schema)]))
 
     def _of_runs(self, table: pl.DataFrame) -> pl.DataFrame:
@@ -149,11 +161,11 @@ class ReportedRuns:
         """Return Analysis.bridges of these runs."""
         return {run_id: self.kept_bridges.get(run_id, []) for run_id in run_ids}
 
-    def other_tools(self) -> dict[str, pl.DataFrame]:
+    def other_tools(self, most: int | None = None) -> dict[str, pl.DataFrame]:
         """Return Analysis.other_tools of these runs."""
         from .analysis import compare_tools  # noqa: PLC0415 - imports much
 
-        return compare_tools(self.metrics, self.facts)
+        return compare_tools(self.metrics, self.facts_of_runs, most)
 
     def present(
         self, metrics: pl.DataFrame, say: Callable[[ReportedRuns, pl.DataFrame], Result]

@@ -20,7 +20,7 @@ from .figure import VIEW, Figure, Spec, drawable
 from .overlay import overlay
 from .run_charts import course, operators, phases, ranks, step_times, time_lost
 from .run_series import step_time_histogram
-from .tooltips import TGS, run_cards
+from .tooltips import TGS, chart_cards, run_cards
 from .waterfall import waterfall
 
 __all__ = [
@@ -32,6 +32,7 @@ __all__ = [
     "Figure",
     "Spec",
     "bin_windows",
+    "chart_cards",
     "comparison",
     "course",
     "drawable",

@@ -34,6 +34,7 @@ from .tooltips import (
     PEAK_EXPRESSION,
     TGS,
     TRANSFORM,
+    Card,
     card_tooltip,
     chart_cards,
 )
@@ -52,7 +53,7 @@ MIN_AXIS_SPAN: Final = 0.2
 _CONVENED: Final = ("attention", "peak", "selected", "framework", "model", "accelerator")
 
 
-def _drop(cards: Sequence[dict[str, Any]], *names: str) -> list[dict[str, Any]]:
+def _drop(cards: Sequence[Card], *names: str) -> list[Card]:
     return [{name: value for name, value in card.items() if name not in names} for card in cards]
 
 
@@ -269,7 +270,7 @@ def _axis(form: str, **more: Any) -> alt.Axis:  # noqa: ANN401 - properties of a
     return alt.Axis(labelOverlap=True, **said, **more)
 
 
-def _placed(cards: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+def _placed(cards: Sequence[Card]) -> list[Card]:
     """Number the rows; without numbers a panel orders runs as it meets their marks.
 
     A run without a figure has no mark in its panel, and would get another row than in the next
@@ -344,15 +345,15 @@ VALUE_COLUMNS: Final[Sequence[Row]] = tuple(
 # --- both conventions -----------------------------------------------------------------------
 
 
-def mfu_by_run(rows: Sequence[ComparisonRow]) -> Figure | None:
+def mfu_by_run(cards: Sequence[Card]) -> Figure | None:
     """Draw the MFU of each run under both attention conventions; None if unknown.
 
-    rows: of reports.text.verdict.join_comparison; the highest first, at most `MAX_CHART_RUNS` drawn
+    The highest come first; at most `MAX_CHART_RUNS` are drawn.
     """
-    known = [c for c in chart_cards(rows) if c["mfu_exact_own"] or c["mfu_full_own"]]
+    known = [c for c in cards if c["mfu_exact_own"] or c["mfu_full_own"]]
     known.sort(key=lambda card: -(card["mfu_exact_own"] or card["mfu_full_own"]))
-    cards, rest = _placed(known[:MAX_CHART_RUNS]), len(known) - MAX_CHART_RUNS
-    if not cards:
+    drawn, rest = _placed(known[:MAX_CHART_RUNS]), len(known) - MAX_CHART_RUNS
+    if not drawn:
         return None
     notes = ["Dot: exact attention. Open diamond: full attention. The axis may start above 0."]
     if rest > 0:
@@ -361,7 +362,7 @@ def mfu_by_run(rows: Sequence[ComparisonRow]) -> Figure | None:
         )
     reach = {
         peak: _reach(
-            [v for c in cards for a in ("exact", "full") if (v := c[f"mfu_{a}_{peak}"]) is not None]
+            [v for c in drawn for a in ("exact", "full") if (v := c[f"mfu_{a}_{peak}"]) is not None]
         )
         for peak in ("own", "bf16")
     }
@@ -369,9 +370,9 @@ def mfu_by_run(rows: Sequence[ComparisonRow]) -> Figure | None:
         kind="mfu_by_run",
         title="MFU under both attention conventions",
         notes=tuple(notes),
-        description=f"{MFU_EXACT_TITLE} and {MFU_FULL_TITLE} of {len(cards)} runs.",
+        description=f"{MFU_EXACT_TITLE} and {MFU_FULL_TITLE} of {len(drawn)} runs.",
         spec=_mfu_by_run(),
-        datasets={"runs": cards, "one": [{}]},
+        datasets={"runs": drawn, "one": [{}]},
         params={"reach": reach},
     )
 
@@ -414,18 +415,18 @@ def _mfu_by_run() -> Spec:
 # --- one dot per run ------------------------------------------------------------------------
 
 
-def scaling(rows: Sequence[ComparisonRow]) -> Figure | None:
+def scaling(cards: Sequence[Card]) -> Figure | None:
     """Draw TGS over GPUs; None for fewer than two known counts of GPUs."""
-    cards = [card for card in chart_cards(rows) if card["gpus"] and card["tgs"]]
-    if len({card["gpus"] for card in cards}) < 2:  # noqa: PLR2004 - nothing to set side by side
+    known = [card for card in cards if card["gpus"] and card["tgs"]]
+    if len({card["gpus"] for card in known}) < 2:  # noqa: PLR2004 - nothing to set side by side
         return None
-    dots, folded = _folded([card | {"series": _series(card)} for card in cards], "gpus", "series")
+    dots, folded = _folded([card | {"series": _series(card)} for card in known], "gpus", "series")
     lines = len({(dot["series"], dot["gpus"]) for dot in dots}) > len({d["series"] for d in dots})
     return Figure(
         kind="scaling",
         title="TGS over GPUs",
         notes=(f"{_LINES if lines else _NO_LINE} {_BOTH_LOGARITHMIC}", *folded),
-        description=f"Tokens per second per GPU of {len(cards)} runs over the number of GPUs.",
+        description=f"Tokens per second per GPU of {len(known)} runs over the number of GPUs.",
         spec=_scaling(),
         datasets={"runs": dots},
         params={},
@@ -482,12 +483,12 @@ def _scaling() -> Spec:
     )
 
 
-def mfu_by_length(rows: Sequence[ComparisonRow]) -> Figure | None:
+def mfu_by_length(cards: Sequence[Card]) -> Figure | None:
     """Draw MFU over sequence length; None for fewer than two known lengths."""
-    cards = _known(rows, "seq_len")
-    if len({card["seq_len"] for card in cards}) < 2:  # noqa: PLR2004 - see scaling
+    known = _known(cards, "seq_len")
+    if len({card["seq_len"] for card in known}) < 2:  # noqa: PLR2004 - see scaling
         return None
-    dots, folded = _folded(cards, "seq_len")
+    dots, folded = _folded(known, "seq_len")
     return Figure(
         kind="mfu_by_length",
         title="MFU over sequence length",
@@ -497,7 +498,7 @@ def mfu_by_length(rows: Sequence[ComparisonRow]) -> Figure | None:
             "is logarithmic.",
             *folded,
         ),
-        description=f"MFU of {len(cards)} runs over their sequence length in tokens.",
+        description=f"MFU of {len(known)} runs over their sequence length in tokens.",
         spec=_mfu_by_length(),
         datasets={"runs": dots, "one": [{}]},
         params={},
@@ -524,23 +525,23 @@ def _mfu_by_length() -> Spec:
     return build_spec(chart, *_CONVENED, data="runs", transform=TRANSFORM)
 
 
-def mfu_by_precision(rows: Sequence[ComparisonRow]) -> Figure | None:
+def mfu_by_precision(cards: Sequence[Card]) -> Figure | None:
     """Draw MFU by precision; None for fewer than two known precisions."""
-    return _by_kind(rows, "precision", "MFU by precision", "precision")
+    return _by_kind(cards, "precision", "MFU by precision", "precision")
 
 
-def mfu_by_recompute(rows: Sequence[ComparisonRow]) -> Figure | None:
+def mfu_by_recompute(cards: Sequence[Card]) -> Figure | None:
     """Draw MFU by recompute policy; None for fewer than two known policies."""
     words = "activation checkpointing"
-    return _by_kind(rows, "recompute", f"MFU by {words}", words)
+    return _by_kind(cards, "recompute", f"MFU by {words}", words)
 
 
-def _by_kind(rows: Sequence[ComparisonRow], name: str, title: str, words: str) -> Figure | None:
-    cards = _known(rows, name)
-    kinds = {card[name] for card in cards}
+def _by_kind(cards: Sequence[Card], name: str, title: str, words: str) -> Figure | None:
+    known = _known(cards, name)
+    kinds = {card[name] for card in known}
     if len(kinds) < 2:  # noqa: PLR2004 - see scaling
         return None
-    dots, folded = _folded(cards, name)
+    dots, folded = _folded(known, name)
     return Figure(
         kind=f"mfu_by_{name}",
         title=title,
@@ -549,7 +550,7 @@ def _by_kind(rows: Sequence[ComparisonRow], name: str, title: str, words: str) -
             "length and accelerator.",
             *folded,
         ),
-        description=f"MFU of {len(cards)} runs by {words}: {', '.join(sorted(map(str, kinds)))}.",
+        description=f"MFU of {len(known)} runs by {words}: {', '.join(sorted(map(str, kinds)))}.",
         spec=_strip(name),
         datasets={"runs": dots, "one": [{}]},
         params={},
@@ -585,30 +586,23 @@ def _logarithmic(name: str, title: str) -> alt.X:
 _OF_SEVERAL: Final = ("runs", "runs", ",d")
 
 
-def _known(rows: Sequence[ComparisonRow], name: str) -> list[dict[str, Any]]:
-    """Return cards with an MFU and a known value of a field.
-
-    Empty if the field has fewer than two values.
-    """
-    if len({row[name] for row in rows} - {None}) < 2:  # type: ignore[literal-required]  # noqa: PLR2004 - see scaling
-        return []
+def _known(cards: Sequence[Card], name: str) -> list[Card]:
+    """Return the cards with an MFU and a known value of a field."""
     mfu = [f"mfu_{convention}" for convention in CONVENTIONS]
-    return [
-        c for c in chart_cards(rows) if c[name] is not None and any(c[m] is not None for m in mfu)
-    ]
+    return [c for c in cards if c[name] is not None and any(c[m] is not None for m in mfu)]
 
 
 _SAME: Final = ("framework", "model", "accelerator")
 
 
-def _folded(cards: Sequence[dict[str, Any]], *by: str) -> tuple[list[dict[str, Any]], list[str]]:
+def _folded(cards: Sequence[Card], *by: str) -> tuple[list[Card], list[str]]:
     """Return at most MAX_DOTS dots, and a note if several runs are merged.
 
     Runs with equal `by`, framework, model and accelerator become their median.
     """
     if len(cards) <= MAX_DOTS:
         return [card | {"runs": 1} for card in cards], []
-    alike: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
+    alike: dict[tuple[Any, ...], list[Card]] = {}
     for card in cards:
         alike.setdefault(tuple(card[name] for name in (*_SAME, *by)), []).append(card)
     groups = sorted(alike.values(), key=len, reverse=True)
@@ -621,7 +615,7 @@ def _folded(cards: Sequence[dict[str, Any]], *by: str) -> tuple[list[dict[str, A
     return dots, [note + (f" {left:,} runs of the smallest groups are not drawn." if left else "")]
 
 
-def _median(cards: Sequence[dict[str, Any]], same: Sequence[str]) -> dict[str, Any]:
+def _median(cards: Sequence[Card], same: Sequence[str]) -> Card:
     """Merge several runs into one card: medians of their figures, and shared fields."""
     if len(cards) == 1:
         return cards[0] | {"runs": 1}

@@ -26,8 +26,11 @@ BF16_LIKE: Final = ("bf16", "fp16")
 CONVENTIONS: Final = ("exact_own", "full_own", "exact_bf16", "full_bf16")
 """Attention and peak of an MFU; the page shows the first until the reader chooses another."""
 
+Card = dict[str, Any]
+"""What a chart or a table shows of a run, by name: see `run_cards`."""
 
-def run_cards(rows: Iterable[ComparisonRow]) -> list[dict[str, Any]]:
+
+def run_cards(rows: Iterable[ComparisonRow]) -> list[Card]:
     """Return cards of rows of reports.text.verdict.join_comparison, in their order.
 
     Unknown figures are null.
@@ -39,7 +42,7 @@ def run_cards(rows: Iterable[ComparisonRow]) -> list[dict[str, Any]]:
     return [_card(row) for row in rows]
 
 
-def chart_cards(rows: Iterable[ComparisonRow]) -> list[dict[str, Any]]:
+def chart_cards(rows: Iterable[ComparisonRow]) -> list[Card]:
     """Return cards with rounded numbers, for a spec."""
     return [{name: chart_number(value) for name, value in card.items()} for card in run_cards(rows)]
 
@@ -49,7 +52,7 @@ def accelerator_name(row: MetricsRow) -> str | None:
     return row["device"] or row["accelerator"]
 
 
-def _card(row: ComparisonRow) -> dict[str, Any]:
+def _card(row: ComparisonRow) -> Card:
     mfu = _mfu(row)
     return {
         "run_id": row["run_id"],

@@ -94,7 +94,7 @@ async function heldOf(run) {
     const part = row && (await partOf(run));
     const drawn = part?.querySelector('figure[data-kind^="course"] > script');
     const bins = drawn ? rows(JSON.parse(drawn.textContent).datasets.bins) : [];
-    held.set(run, row ? {run, row, bins, facts: factsIn(part), losses: lossesIn(part), asked: askedIn(part)} : null);
+    held.set(run, row ? {run, row, bins, described: Boolean(part), facts: factsIn(part), losses: lossesIn(part), asked: askedIn(part)} : null);
   }
   return held.get(run);
 }
@@ -134,9 +134,9 @@ const askedIn = (part) => (part ? [...all('code[data-of^="complete_with."]', par
 // --- their curves ---------------------------------------------------------------------------------
 
 /** A chosen run in the legend: its stroke, a link to its part, and a button that takes it away. */
-function signOf({run, row, place}) {
+function signOf({run, row, place, described}) {
   const label = row.cells[0].dataset.sort;
-  const name = built("a", {href: `#run-${run}`, className: "name"}, label);
+  const name = described ? built("a", {href: `#run-${run}`, className: "name"}, label) : built("span", {className: "name"}, label);
   const leave = built("button", {type: "button", ariaLabel: `Do not compare ${label}`}, "\u00d7");
   leave.dataset.leave = run;
   return built("li", {}, strokeOf(place), " ", name, " ", leave);
@@ -226,13 +226,15 @@ const isMicro = ({row}) => row.querySelector('[data-note="micro-step"]') !== nul
 /** Runs that have no curve, and those whose steps are of another kind. */
 function aboutCurves(told, known) {
   const named = (runs) => runs.map(({row}) => row.cells[0].dataset.sort).join(", ");
-  const without = told.filter(({run}) => !known.some((point) => point.run_id === run));
+  const without = told.filter(({run, described}) => described && !known.some((point) => point.run_id === run));
+  const brief = told.filter(({described}) => !described);
   const micro = told.filter(isMicro);
   const words = [];
   const what = {steps: "curve", tokens: "count of tokens", time: "clock"}[state.x];
   const why = state.x === "tokens" ? without.map(lackingTokens) : [];
   const shown = without.map((run, at) => named([run]) + (why[at] ? ` (missing: ${why[at]})` : "")).join(", ");
   if (without.length) words.push(`Not drawn, since the page has no ${what} of them: ${shown}.`);
+  if (brief.length) words.push(`This page has only a row of its tables for ${named(brief)}. For curves and all facts, make a report of these runs alone: fairmfu report RUN\u2026`);
   if (micro.length && micro.length < told.length) words.push(`Steps are micro-steps in ${named(micro)}, and optimizer steps in the others.`);
   return words.join(" ");
 }

@@ -24,6 +24,8 @@ OPEN_GROUPS: Final = 4
 """Number of groups whose comparison is open; the others are folded."""
 MAX_EXPLAINED_RUNS: Final = 100
 """On a page of very many runs, most runs explained in the section on logs."""
+MAX_LISTED_LOGS: Final = 200
+"""On a page of very many runs, most logs in the table of what was read."""
 MAX_WATERFALLS: Final = 4
 """Most runs with a waterfall in the section on logs."""
 MAX_OPEN_ROWS: Final = 40
@@ -70,12 +72,12 @@ class Controls:
     def of(cls, runs: Iterable[Json]) -> Controls:
         """Return filters for the differences between runs.
 
-        runs: with run_id, framework, model and accelerator
+        runs: with run_id, framework, model, device and accelerator
         """
         subjects: dict[tuple[str, ...], list[str]] = {}
         frameworks: dict[str, None] = {}
         for run in runs:
-            subject = tuple(run[name] or "" for name in FILTERS)
+            subject = (run["framework"], run["model"] or "", accelerator_of(run) or "")
             subjects.setdefault(subject, []).append(run["run_id"])
             frameworks[run["framework"]] = None
         filters = (
@@ -130,8 +132,8 @@ class PageView:
     failed, slowed: runs that ended badly, or slowed down inside; causes: counts of failed runs by
         outcome, the most frequent first; all_runs: of the table of runs
     overlay: of chosen runs
-    explained: with a logged figure; waterfalls: of the first group. Runs in tables have the
-        `accelerator` of the filter.
+    explained: with a logged figure; waterfalls: of the first group
+    sources: listed logs, each with its `place` in the report's JSON
     """
 
     sheet: Sheet
@@ -150,6 +152,7 @@ class PageView:
     more_waterfalls: bool
     charts_across_runs: Sequence[str]
     runs: Sequence[RunView]
+    sources: Sequence[Json]
     left_over: Sequence[LeftOver]
     open_rows: int
     open_groups: int
@@ -175,7 +178,7 @@ def document(page: PageView) -> str:
 def page_view(content: ReportContent) -> PageView:
     """Return the data of the page."""
     data = content.data
-    runs = {run_id: _with_accelerator(run) for run_id, run in data["runs"].items()}
+    runs = data["runs"]
     groups, alone = data["groups"], [g["runs"][0] for g in data["groups"] if len(g["runs"]) == 1]
     several = any(len(group["runs"]) > 1 for group in groups)
     verdicts = [Sentences.of(verdict) for verdict in content.verdicts(SELECTABLE_STYLE)]
@@ -198,6 +201,7 @@ def page_view(content: ReportContent) -> PageView:
         more_waterfalls=bool(drawn) and _count_waterfalls(content) > len(drawn),
         charts_across_runs=[key for key in CROSS_RUN_CHARTS if key in content.figures],
         runs=run_views(content),
+        sources=_sources(data),
         left_over=_left_over(data),
         open_rows=MAX_OPEN_ROWS if data["in_full"] else MAX_OPEN_ROWS_OF_MANY,
         open_groups=OPEN_GROUPS,
@@ -206,11 +210,6 @@ def page_view(content: ReportContent) -> PageView:
         folds_per_level=MAX_FOLDS_PER_LEVEL,
         overlay=charts.overlay(),
     )
-
-
-def _with_accelerator(run: Json) -> Json:
-    """Return a run for tables, with its accelerator's name in the filter."""
-    return run | {"accelerator": accelerator_of(run)}
 
 
 def _groups(data: Json, runs: Mapping[str, Json], verdicts: Sequence[Sentences]) -> list[GroupView]:
@@ -229,6 +228,16 @@ def _waterfalls(content: ReportContent) -> list[str]:
 
 def _count_waterfalls(content: ReportContent) -> int:
     return sum(key.startswith("waterfall:") for key in content.figures)
+
+
+def _sources(data: Json) -> list[Json]:
+    """Return the logs to list; for very many runs, those of which the least was read."""
+    sources = [source | {"place": place} for place, source in enumerate(data["sources"])]
+    if data["in_full"]:
+        return sources
+    return sorted(sources, key=lambda one: (-one["unread_lines"], one["understood"] or 0.0))[
+        :MAX_LISTED_LOGS
+    ]
 
 
 def _left_over(data: Json) -> list[LeftOver]:

@@ -49,10 +49,10 @@ class RunView:
 
 
 def run_views(content: ReportContent) -> list[RunView]:
-    """Return the part of each run; for very many runs, without fact and event lines."""
-    unread = unread_by_source(content.data)
+    """Return the parts of the described runs; of very many runs, without quoted lines."""
+    runs, unread = content.data["runs"], unread_by_source(content.data)
     return [
-        _run(run, unread, in_full=content.data["in_full"]) for run in content.data["runs"].values()
+        _run(runs[run_id], unread, in_full=content.data["in_full"]) for run_id in content.described
     ]
 
 

@@ -10,6 +10,8 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib import metadata
+from itertools import zip_longest
+from math import isfinite
 from typing import Any, Final, TypeVar
 
 import polars as pl
@@ -83,8 +85,12 @@ MAX_RUNS_IN_FULL: Final = 400
 without event lines and without the slowest and fastest window of each bin: a kept curve
 (metrics.pipeline.kept_curves).
 """
+MAX_PAGE_PARTS: Final = 200
+"""Of more than MAX_RUNS_IN_FULL runs, those that a page describes. Others are in tables only."""
 RUNS_AT_ONCE: Final = 50
 """Runs to make ready for JSON together."""
+PLAIN_TYPES: Final = frozenset({str, int, bool, type(None)})
+"""Types of values that are alike in JSON, besides finite numbers."""
 MAX_UNREAD_LINES: Final = 20
 """Most lines per source to quote; the store has all of them."""
 MAX_FORMULA_MODELS: Final = 6
@@ -111,6 +117,7 @@ class ReportContent:
     data: by docs/report.schema.json, without `charts`
     groups: of data["groups"], the rows of verdict.join_comparison, best first
     rows: of all runs, in the order of data["runs"]
+    described: run_id of runs with all keys in data["runs"]; others have those of tables
     figures: by kind, followed by a colon and the place of a group or model, or a run_id
     redaction: hidden texts, and the words in their place; None if nothing is hidden
     analysis, metrics, say: the inputs, so that `render` can leave out a run that fails
@@ -121,6 +128,7 @@ class ReportContent:
     groups: Sequence[Sequence[ComparisonRow]]
     rows: Sequence[ComparisonRow]
     figures: Mapping[str, Figure]
+    described: Sequence[str]
     redaction: Redaction | None = None
     analysis: Analysis | ReportedRuns | None = None
     metrics: pl.DataFrame | None = None
@@ -157,6 +165,7 @@ def report(  # noqa: PLR0913 - each is an option of the command
     analysis: Analysis | ReportedRuns | None = None,
     asked: Mapping[str, AskedFacts] = NOTHING_KEPT,
     matrix: tuple[str, str] | None = None,
+    most_described: int | None = None,
 ) -> ReportContent:
     """Return the report's contents for the named runs only; for `save_report`.
 
@@ -166,7 +175,8 @@ def report(  # noqa: PLR0913 - each is an option of the command
         store. check: gets the metrics of these runs, and may raise before
         the rest is computed. analysis: of these runs, with the metrics of all; computed without
         one. asked: missing facts that a store keeps, by run_id. matrix: facts of the rows and of
-        the columns of a table, each cell with links to its runs.
+        the columns of a table, each cell with links to its runs. most_described: of more than
+        MAX_RUNS_IN_FULL runs, those with facts, curve and operators; None for all.
 
     `data` is the output of `--format json`, by docs/report.schema.json: tgs [tokens/s/GPU], mfu
     [fraction], times [s]; `figures` are its charts, of which `draw` returns one by name.
@@ -193,6 +203,7 @@ def report(  # noqa: PLR0913 - each is an option of the command
         store=store,
         asked=asked,
         matrix=matrix,
+        most_described=most_described,
     )
 
 
@@ -218,62 +229,87 @@ def build_content(  # noqa: PLR0913, PLR0917 - a store, and how it is to be told
     store: str | None = None,
     asked: Mapping[str, AskedFacts] = NOTHING_KEPT,
     matrix: tuple[str, str] | None = None,
+    most_described: int | None = None,
 ) -> ReportContent:
     """Return the contents of the report on these runs.
 
     metrics: rows of analysis.metrics; tables: of the store, at least of these runs; version: of
-        fairmfu; redaction: hides texts, and collects them here; store, asked, matrix: as for
-        `report`
+        fairmfu; redaction: hides texts, and collects them here; store, asked, matrix,
+        most_described: as for `report`
     """
 
     def say(analysis: Analysis | ReportedRuns, metrics: pl.DataFrame) -> ReportContent:
-        parts = _Parts(analysis, metrics, tables, store, asked)
-        content = _content(
-            parts, metrics, title, price, version, redaction=redaction, matrix=matrix
-        )
+        ranked, rows = _ordered_rows(analysis, metrics, price)
+        described = _described(ranked, rows, most_described)
+        needs = overview.Needs.of(analysis, metrics["run_id"].to_list(), tables, store, asked)
+        parts = _Parts(analysis, metrics, tables, needs, described)
+        whole = _header(metrics, title, version) | _whole(parts, ranked, rows, matrix)
+        content = _redacted(whole, ranked, rows, described, redaction)
         return replace(content, analysis=analysis, metrics=metrics, say=say)
 
     return analysis.present(metrics, say)
 
 
-def _content(  # noqa: PLR0913 - as `build_content`
-    parts: _Parts,
-    metrics: pl.DataFrame,
-    title: str,
-    price: Price | None,
-    version: str,
-    *,
-    redaction: Redaction | None,
-    matrix: tuple[str, str] | None,
-) -> ReportContent:
-    ranked, rows = _ordered_rows(parts, metrics, price)
-    whole = (
-        _header(metrics, title, version)
-        | _overview(rows, parts)
-        | _comparison(ranked, rows, parts.needs)
-        | {"matrix": matrix_json(rows, *matrix) if matrix else None}
-        | _all_runs(rows, ranked, parts)
-        | {"redacted": redaction is not None}
-    )
-    data = {name: part if name == "runs" else json_value(part) for name, part in whole.items()}
-    if redaction is not None:
-        redaction.scan([data, rows])
-        data, ranked, rows = (redaction.redact(part) for part in (data, ranked, rows))
-    return ReportContent(data, ranked, rows, _figures(data, ranked, rows), redaction)
-
-
 def _ordered_rows(
-    parts: _Parts, metrics: pl.DataFrame, price: Price | None
+    analysis: Analysis | ReportedRuns, metrics: pl.DataFrame, price: Price | None
 ) -> tuple[list[list[ComparisonRow]], list[ComparisonRow]]:
     """Return groups of like-for-like runs, the most informative first, and all runs.
 
     All runs are in the order of the groups; runs without a rank come last.
     """
-    bridges = parts.analysis.bridges_of(parts.ids)
-    rows = join_comparison(metrics, rank_runs(metrics, parts.analysis.loss_lines, price), bridges)
+    bridges = analysis.bridges_of(metrics["run_id"].to_list())
+    rows = join_comparison(metrics, rank_runs(metrics, analysis.loss_lines, price), bridges)
     ranked = sorted(ranked_groups(rows), key=_weight)
     place = {row["run_id"]: at for at, row in enumerate(row for group in ranked for row in group)}
     return ranked, sorted(rows, key=lambda row: place.get(row["run_id"], len(place)))
+
+
+def _described(
+    ranked: Sequence[Sequence[ComparisonRow]], rows: Sequence[ComparisonRow], most: int | None
+) -> list[str]:
+    """Return the run_id of described runs, in the order of the rows.
+
+    most: of more than MAX_RUNS_IN_FULL runs, first those that failed or slowed down, then the best
+        of each group; None: all
+    """
+    most = most if len(rows) > MAX_RUNS_IN_FULL else None
+    ids = [row["run_id"] for row in rows]
+    best = [row["run_id"] for some in zip_longest(*ranked) for row in some if row is not None]
+    first = dict.fromkeys([*overview.failed(rows), *overview.slowed(rows), *best, *ids])
+    chosen = {*list(first)[:most]}
+    return [run_id for run_id in ids if run_id in chosen]
+
+
+def _whole(
+    parts: _Parts,
+    ranked: Sequence[Sequence[ComparisonRow]],
+    rows: Sequence[ComparisonRow],
+    matrix: tuple[str, str] | None,
+) -> Json:
+    """Return the data of the report, without its header."""
+    return (
+        _overview(rows, parts)
+        | _comparison(ranked, rows, parts.needs)
+        | {"matrix": matrix_json(rows, *matrix) if matrix else None}
+        | _all_runs(rows, ranked, parts)
+    )
+
+
+def _redacted(
+    whole: Json,
+    ranked: Sequence[Sequence[ComparisonRow]],
+    rows: Sequence[ComparisonRow],
+    described: Sequence[str],
+    redaction: Redaction | None,
+) -> ReportContent:
+    """Return the contents, ready for JSON, without texts that a redaction hides."""
+    whole["redacted"] = redaction is not None
+    data = {name: part if name == "runs" else json_value(part) for name, part in whole.items()}
+    if redaction is not None:
+        redaction.scan([data, rows])
+        data, ranked, rows = (redaction.redact(part) for part in (data, ranked, rows))
+    figures = _figures(data, ranked, rows, described)
+    return ReportContent(data, ranked, rows, figures, described, redaction)
 
 
 def _header(metrics: pl.DataFrame, title: str, version: str) -> Json:
@@ -342,14 +378,16 @@ def _all_runs(
         note_progress("Describing runs", first, len(rows), "runs")
         some = rows[first : first + RUNS_AT_ONCE]
         of_some = {row["run_id"]: _run(row, parts, varies.get(row["run_id"], ())) for row in some}
-        runs |= json_value(of_some)
+        nested = {run_id: _without_plain(run) for run_id, run in of_some.items()}
+        for run_id, values in json_value(nested).items():
+            runs[run_id] = of_some[run_id] | values
     return {
         "runs": runs,
         "sources": parts.source_rows(),
         "unread": parts.unread_rows(),
         "formulas": [
             {"label": label, "formulas": frame.to_dicts()}
-            for label, frame in list(parts.analysis.other_tools().items())[:MAX_FORMULA_MODELS]
+            for label, frame in parts.analysis.other_tools(MAX_FORMULA_MODELS).items()
         ],
         "eras": _eras(rows, parts.audits),
         "peaks": overview.peaks(rows),
@@ -374,6 +412,15 @@ def json_value(value: Any) -> Any:  # noqa: ANN401 - whatever JSON can carry, an
     Writing and reading JSON is several times faster than a walk through the values.
     """
     return json.loads(json.dumps(value, default=_json_object), parse_constant=lambda _: None)
+
+
+def _without_plain(run: Json) -> Json:
+    """Return the values that are not alike in JSON."""
+    return {
+        name: value
+        for name, value in run.items()
+        if type(value) not in PLAIN_TYPES and not (type(value) is float and isfinite(value))
+    }
 
 
 def _json_object(value: Any) -> Any:  # noqa: ANN401 - whatever JSON can't carry
@@ -506,15 +553,13 @@ class _Parts:
         analysis: Analysis | ReportedRuns,
         metrics: pl.DataFrame,
         tables: Mapping[str, pl.DataFrame],
-        store: str | None,
-        asked: Mapping[str, AskedFacts],
+        needs: overview.Needs,
+        described: Sequence[str],
     ) -> None:
-        ids = metrics["run_id"].implode()
         self.analysis, self.audits = analysis, analysis.audits
-        self.ids = metrics["run_id"].to_list()
-        self.needs = overview.Needs.of(analysis, self.ids, tables, store, asked)
+        self.needs, self.described = needs, frozenset(described)
         self.in_full = metrics.height <= MAX_RUNS_IN_FULL
-        self.of_facts = _rows_by_run(analysis.resolved_facts.filter(pl.col("run_id").is_in(ids)))
+        self.of_facts = _rows_by_run(analysis.facts_of_runs(described))
         self.of_windows: dict[str, pl.DataFrame] = {}
         self.bins, self.curve_of = self._full_curves(metrics) if self.in_full else self._curves()
         self.sources = tables["sources"].sort("path", "sha256")
@@ -540,7 +585,7 @@ class _Parts:
 
     def _curves(self) -> tuple[int, Callable[[str], Curve]]:
         """Return the bins per run, and the curve of each run of many."""
-        curves: dict[str, Curve] = dict(self.analysis.curves(self.ids).iter_rows())
+        curves: dict[str, Curve] = dict(self.analysis.curves([*self.described]).iter_rows())
         return CURVE_BINS, curves.pop
 
     def step_times(self, row: ComparisonRow) -> pl.DataFrame:
@@ -594,20 +639,41 @@ def bins_per_run(lines: Sequence[int]) -> int:
     return MIN_STEP_BINS
 
 
+TABLE_COLUMNS: Final = (
+    *(name for name, dtype in METRICS.items() if not dtype.is_nested() or name == "doubts"),
+    *COMPARISON,
+)
+"""Columns of metrics of a run that is in tables only."""
+
+
 def _run(row: ComparisonRow, parts: _Parts, varies: Sequence[str]) -> Json:
     """Return the data of a run; varies: columns that differ in its group."""
-    run_id, audit = row["run_id"], parts.audits[row["run_id"]]
-    (card,) = run_cards([row])
-    facts, curve = parts.of_facts.get(run_id, []), parts.curve_of(run_id)
-    operators = operator_table({fact["name"]: fact for fact in facts}, row)
-    return {
-        **{name: row.get(name) for name in (*METRICS, *COMPARISON)},
+    audit, (card,) = parts.audits[row["run_id"]], run_cards([row])
+    described = row["run_id"] in parts.described
+    columns = (*METRICS, *COMPARISON) if described else TABLE_COLUMNS
+    run = {
+        **{name: row.get(name) for name in columns},
         "label": row["label"],
         **{name: card[name] for name in CARD_FIELDS},
         "claim": _claim(row, card),
         "audit": dict(zip(("word", "why"), bridge_text.audit_verdict(audit), strict=True)),
         "causes": _causes(row, audit),
-        "words": _words(row, audit, varies) | overview.head_words(row, parts.needs),
+        "words": _table_words(row, varies),
+        "findings": overview.findings(row),
+        **overview.unknown_because(row, parts.needs),
+    }
+    return run | _description(run["words"], row, audit, parts) if described else run
+
+
+def _description(words: Json, row: ComparisonRow, audit: Audit, parts: _Parts) -> Json:
+    """Return the rest of a described run, such as its curve.
+
+    words: sentences for tables
+    """
+    facts, curve = parts.of_facts.get(row["run_id"], []), parts.curve_of(row["run_id"])
+    operators = operator_table({fact["name"]: fact for fact in facts}, row)
+    return {
+        "words": words | _words(row, audit) | overview.head_words(row, parts.needs),
         "facts": [_fact(fact) for fact in facts],
         "operators": operators.to_dicts(),
         "bridges": [_bridge(one) for one in row["bridges"]],
@@ -617,8 +683,6 @@ def _run(row: ComparisonRow, parts: _Parts, varies: Sequence[str]) -> Json:
         "by_rank": curve["rank_times"],
         "events": curve["marks"],
         "event_counts": curve["event_counts"],
-        "findings": overview.findings(row),
-        **overview.unknown_because(row, parts.needs),
         **overview.run_needs(row, parts.needs, _meaning),
         "source_places": [parts.place[path] for path in row["sources"] if path in parts.place],
     }
@@ -653,19 +717,25 @@ def _causes(row: ComparisonRow, audit: Audit) -> list[str]:
     return [bridge_text.no_bridge_reason(row, audit)]
 
 
-def _words(row: ComparisonRow, audit: Audit, varies: Sequence[str]) -> Json:
-    """Return sentences on one run."""
+def _table_words(row: ComparisonRow, varies: Sequence[str]) -> Json:
+    """Return the sentences on a run in tables."""
     return {
-        "went": run_narrative.outcome_sentence(row),
         "ended": run_narrative.outcome_words(row),
         "last_words": run_narrative.last_words(row),
         "diagnosis": diagnosis(row),
+        "differs": _what_differs(row, varies),
+    }
+
+
+def _words(row: ComparisonRow, audit: Audit) -> Json:
+    """Return other sentences on a run."""
+    return {
+        "went": run_narrative.outcome_sentence(row),
         "sure": run_narrative.confidence_text(row),
         "end_to_end": run_narrative.end_to_end_words(row),
         "goodput": run_narrative.goodput_words(row),
         "claim": bridge_text.claim_sentence(row, audit, row["bridges"]),
         "proof": bridge_text.proof_sentences(audit),
-        "differs": _what_differs(row, varies),
     }
 
 
@@ -708,15 +778,19 @@ def _bridge(bridge: Bridge) -> Json:
 
 
 def _figures(
-    data: Json, ranked: Sequence[Sequence[ComparisonRow]], rows: Sequence[ComparisonRow]
+    data: Json,
+    ranked: Sequence[Sequence[ComparisonRow]],
+    rows: Sequence[ComparisonRow],
+    described: Sequence[str],
 ) -> dict[str, Figure]:
     """Return every chart of a report by key: kind, and place or run_id."""
+    cards = charts.chart_cards(rows)
     across = {
-        "scaling": charts.scaling(rows),
-        "mfu_by_length": charts.mfu_by_length(rows),
-        "mfu_by_precision": charts.mfu_by_precision(rows),
-        "mfu_by_recompute": charts.mfu_by_recompute(rows),
-        "mfu_by_run": charts.mfu_by_run(rows),
+        "scaling": charts.scaling(cards),
+        "mfu_by_length": charts.mfu_by_length(cards),
+        "mfu_by_precision": charts.mfu_by_precision(cards),
+        "mfu_by_recompute": charts.mfu_by_recompute(cards),
+        "mfu_by_run": charts.mfu_by_run(cards),
     }
     several = [group for group in ranked if len(group) > 1]
     alone = [group[0] for group in ranked if len(group) == 1]
@@ -731,9 +805,10 @@ def _figures(
             for n, one in enumerate(data["formulas"])
         },
     }
-    for row in rows:
-        of_run = _figures_of(row, data["runs"][row["run_id"]], in_full=data["in_full"])
-        found |= {f"{name}:{row['run_id']}": figure for name, figure in of_run.items()}
+    of = {row["run_id"]: row for row in rows}
+    for run_id in described:
+        of_run = _figures_of(of[run_id], data["runs"][run_id], in_full=data["in_full"])
+        found |= {f"{name}:{run_id}": figure for name, figure in of_run.items()}
     return {name: figure for name, figure in found.items() if figure is not None}
 
 

@@ -62,38 +62,46 @@ class MetricsState:
         return scores.finish_metrics(self.kept)
 
 
-def update_metrics(  # noqa: PLR0913 - each is an option of a command
+def update_metrics(
     store: Store,
     overlay: Sequence[Accelerator] = (),
     extra_runs: Collection[str] = (),
     *,
-    rescore_outdated: bool = False,
     compute_each: WorkMapper | None = None,
-    large: Sequence[str] = (),
 ) -> MetricsState:
     """Return metrics of all runs; compute those with newer inputs and `extra_runs`.
 
-    rescore_outdated: compute also those from another formula, other peaks or an older program.
-        compute_each: computes partitions of many runs; by default this process. large: those
-        of LARGE_COLUMNS to read. Nothing is written: `store_metrics` does that.
+    compute_each: computes partitions of many runs; by default this process. Nothing is written:
+        `store_metrics` does that.
 
     Raises StoreError if nothing was ever stored.
     """
-    found = _outdated(store, overlay, large=large)
-    wanted = found.unlike if rescore_outdated else frozenset[str]()
-    changed = frozenset({*found.stale, *extra_runs, *wanted})
-    before = found.before
+    return _updated(store, overlay, _outdated(store, overlay), extra_runs, compute_each)
+
+
+def _updated(
+    store: Store,
+    overlay: Sequence[Accelerator],
+    outdated: _Outdated,
+    extra_runs: Collection[str],
+    compute_each: WorkMapper | None = None,
+) -> MetricsState:
+    """Return the metrics of all runs, as `update_metrics`.
+
+    outdated: the kept rows
+    """
+    changed, before = outdated.stale.union(extra_runs), outdated.before
     if not changed and set(before["run_id"]) == set(
         store.runs_changed_since(-1)
     ):  # every stored run has a row
-        return MetricsState(before, None, changed, found.as_of, found.unlike)
+        return MetricsState(before, None, changed, outdated.as_of, outdated.unlike)
     from fairmfu.metrics.pipeline.partitions import map_locally, rescore_by_partition  # noqa: PLC0415 - shown without
 
     runs = store.table("runs")
     done = rescore_by_partition(
         runs, before, changed, store.tables, overlay, mapper=compute_each or map_locally
     )
-    return MetricsState(done.replace_in(before), done, changed, found.as_of, found.unlike)
+    return MetricsState(done.replace_in(before), done, changed, outdated.as_of, outdated.unlike)
 
 
 class _Outdated(NamedTuple):
@@ -169,11 +177,11 @@ def stored_analysis(
 
     height = len(store.runs_changed_since(-1))
     choose_all = choose_runs is None or height < MIN_RUNS_TO_CHOOSE
-    outdated = _outdated(store, overlay)
-    if choose_all and len(outdated.stale | outdated.unlike) > MAX_CHOSEN_SHARE * height:
-        state = _all_at_once(store, outdated, overlay)
+    found = _outdated(store, overlay)
+    if choose_all and _are_most_new(store, found):
+        state = _all_at_once(store, found, overlay)
         return StoredAnalysis(not_null(not_null(state.rescored).analysis), state)
-    state = current_state(store, overlay)
+    state = _current(store, overlay, found)
     metrics = state.metrics
     if choose_runs is None or choose_all:
         return StoredAnalysis(analyse(store.tables(), overlay), state)
@@ -240,21 +248,28 @@ def stored_runs(
         reported_runs,
     )
 
-    if choose_runs is None and _are_most_new(store, overlay):
+    found = _outdated(store, overlay, large=large)
+    if choose_runs is None and _are_most_new(store, found):
         return StoredRuns(*stored_analysis(store, choose_runs, overlay))
-    state = current_state(store, overlay, large=large)
+    state = _current(store, overlay, found)
     metrics = state.metrics
     chosen = metrics if choose_runs is None else choose_runs(metrics)
-    kept = state.kept.join(chosen.select("run_id"), on="run_id")
-    ids = set(chosen["run_id"])
+    kept, ids = state.kept, set(chosen["run_id"])
+    if chosen.height < kept.height:
+        kept = kept.join(chosen.select("run_id"), on="run_id")
     linked = linked_runs(state.kept, ids)
     failed = metrics.filter(pl.col("run_id").is_in(list(linked)), pl.col("error").is_not_null())
     if failed.height or kept["bridges"].null_count() or kept["audit"].null_count():
         return StoredRuns(*stored_analysis(store, choose_runs, overlay))
     wanted = None if chosen.height == metrics.height else sorted(linked)
-    read_facts = partial(read_facts_of, store, sorted(linked)) if linked == ids else None
-    read_tables = partial(store.tables, wanted)
-    stored = StoredTables(read_tables, read_facts, single_sources=linked == ids)
+
+    def read_facts(run_ids: Sequence[str] | None) -> pl.DataFrame:
+        return read_facts_of(store, sorted(linked if run_ids is None else run_ids))
+
+    single = linked == ids
+    stored = StoredTables(
+        partial(store.tables, wanted), read_facts if single else None, single_sources=single
+    )
     return StoredRuns(reported_runs(metrics, stored, kept, overlay), state)
 
 
@@ -286,11 +301,14 @@ class TablesOnDemand(Mapping[str, pl.DataFrame]):
         return len(TABLES)
 
 
-def _are_most_new(store: Store, overlay: Sequence[Accelerator]) -> bool:
-    """Return whether most runs have no current metrics, so that all are computed."""
-    outdated = _outdated(store, overlay)
-    height = len(store.runs_changed_since(-1))
-    return len(outdated.stale | outdated.unlike) > MAX_CHOSEN_SHARE * height
+def _are_most_new(store: Store, outdated: _Outdated) -> bool:
+    """Return whether most runs have no current metrics, so that all are computed.
+
+    outdated: the kept rows
+    """
+    return len(outdated.stale | outdated.unlike) > MAX_CHOSEN_SHARE * len(
+        store.runs_changed_since(-1)
+    )
 
 
 def _all_at_once(store: Store, outdated: _Outdated, overlay: Sequence[Accelerator]) -> MetricsState:
@@ -349,9 +367,17 @@ def current_state(
     store: Store, overlay: Sequence[Accelerator], *, large: Sequence[str] = ()
 ) -> MetricsState:
     """Return the state for `current_metrics`, and keep what was computed if possible."""
-    found = update_metrics(store, overlay, rescore_outdated=True, large=large)
-    _keep_if_possible(store, found)
-    return found
+    return _current(store, overlay, _outdated(store, overlay, large=large))
+
+
+def _current(store: Store, overlay: Sequence[Accelerator], outdated: _Outdated) -> MetricsState:
+    """Return the state of `current_state`.
+
+    outdated: the kept rows
+    """
+    state = _updated(store, overlay, outdated, outdated.unlike)
+    _keep_if_possible(store, state)
+    return state
 
 
 def _keep_if_possible(store: Store, state: MetricsState) -> None:

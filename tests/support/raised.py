@@ -65,7 +65,7 @@ HELD = {
     # what is raised there becomes the error of a run (metrics.pipeline.bulkhead)
     ("metrics.pipeline.analysis.analyse", "metrics.pipeline.analysis._analyse"),
     ("metrics.pipeline.incremental.rescore", "metrics.pipeline.incremental._rescore"),
-    ("reports.page.report_data.build_content", "reports.page.report_data._content"),
+    ("reports.page.report_data.build_content", "reports.page.report_data._whole"),
     # of rows of the table, all of which a test builds
     ("metrics.formula.accelerators._built", "metrics.formula.accelerators._accelerator"),
     # at the path of a store that stands

@@ -134,9 +134,9 @@ def every(given):
     found = {
         "comparison": charts.comparison(ranked_groups(rows)[0]),
         "comparison in MFU": charts.comparison([r | {"logged_mfu": 0.4} for r in rows]),
-        "mfu_by_run": charts.mfu_by_run(rows),
+        "mfu_by_run": charts.mfu_by_run(charts.chart_cards(rows)),
         **{
-            name: getattr(charts, name)(varied(rows))
+            name: getattr(charts, name)(charts.chart_cards(varied(rows)))
             for name in ("scaling", "mfu_by_length", "mfu_by_precision", "mfu_by_recompute")
         },
         "others": charts.other_tools_chart(others, "a model"),
@@ -337,7 +337,7 @@ def test_the_legend_names_the_frameworks_that_are_drawn():
 
 def test_an_unknown_framework_has_a_colour_of_no_other():
     rows = [row | {"framework": "our-fork"} for row in three().rows]
-    found = svg(charts.mfu_by_run(rows))
+    found = svg(charts.mfu_by_run(charts.chart_cards(rows)))
     assert theme.ACCENT in found
     assert not any(colour in found for colour in theme.FRAMEWORK_COLOURS.values())
 
@@ -424,8 +424,8 @@ def test_not_a_number_never_reaches_a_spec():
     series, signs = of(given, given.rows[0])
     for figure in (
         charts.comparison(given.rows),
-        charts.mfu_by_run(given.rows),
-        charts.scaling(varied(given.rows)),
+        charts.mfu_by_run(charts.chart_cards(given.rows)),
+        charts.scaling(charts.chart_cards(varied(given.rows))),
         charts.course(series, signs, given.rows[0]),
         charts.step_times(charts.step_time_histogram(given.windows, given.rows[0]), given.rows[0]),
     ):
@@ -620,14 +620,17 @@ def test_a_histogram_of_unknown_tokens_by_a_rate_is_empty():
 def test_many_runs_are_drawn_as_few_dots():
     rows = varied(three().rows, 2_000)
     for name in ("scaling", "mfu_by_length", "mfu_by_precision", "mfu_by_recompute"):
-        figure = getattr(charts, name)(rows)
+        figure = getattr(charts, name)(charts.chart_cards(rows))
         assert len(figure.datasets["runs"]) <= comparison_charts.MAX_DOTS
         assert sum(dot["runs"] for dot in figure.datasets["runs"]) == 2_000
         assert "2,000 runs: one dot is the median" in figure.notes[-1]
     comparison = charts.comparison(rows)
     assert len(comparison.datasets["runs"]) == comparison_charts.MAX_CHART_RUNS
     assert "The 20 best of 2,000 runs are drawn, 1,980 are not." in comparison.notes
-    assert len(charts.mfu_by_run(rows).datasets["runs"]) == comparison_charts.MAX_CHART_RUNS
+    assert (
+        len(charts.mfu_by_run(charts.chart_cards(rows)).datasets["runs"])
+        == comparison_charts.MAX_CHART_RUNS
+    )
 
 
 def test_a_caption_speaks_of_lines_where_there_are_some_and_of_each_logarithmic_axis():
@@ -635,17 +638,20 @@ def test_a_caption_speaks_of_lines_where_there_are_some_and_of_each_logarithmic_
     apart = [row | {"model": f"m{n}"} for n, row in enumerate(varied(three().rows))]
     alike = [row | dict.fromkeys(("model", "framework"), "one") for row in apart]
     alike = [row | {"seq_len": 4096, "precision": "bf16", "recompute": "none"} for row in alike]
-    (note,) = charts.scaling(apart).notes
+    (note,) = charts.scaling(charts.chart_cards(apart)).notes
     assert note.startswith("No lines: no two of these runs differ only in the number of GPUs.")
-    (note,) = charts.scaling(alike).notes
+    (note,) = charts.scaling(charts.chart_cards(alike)).notes
     assert note.startswith("Each line is one framework, model, sequence length")
-    for figure in (charts.scaling(apart), charts.mfu_by_length(apart)):
+    for figure in (
+        charts.scaling(charts.chart_cards(apart)),
+        charts.mfu_by_length(charts.chart_cards(apart)),
+    ):
         assert "logarithmic" in figure.notes[0]
 
 
 @pytest.mark.parametrize("name", ["scaling", "mfu_by_length", "mfu_by_precision"])
 def test_one_value_is_no_comparison(name):
-    assert getattr(charts, name)(three().rows) is None
+    assert getattr(charts, name)(charts.chart_cards(three().rows)) is None
 
 
 def test_nothing_to_draw_is_no_chart():
@@ -655,7 +661,10 @@ def test_nothing_to_draw_is_no_chart():
     assert charts.time_lost(row | {"time_lost": []}) is None
     assert charts.operators([]) is None
     assert charts.other_tools_chart([]) is None
-    assert charts.mfu_by_run([row | {"mfu": None, "mfu_full_attention": None}]) is None
+    assert (
+        charts.mfu_by_run(charts.chart_cards([row | {"mfu": None, "mfu_full_attention": None}]))
+        is None
+    )
 
 
 def test_specs_are_made_once():

@@ -25,7 +25,7 @@ from fairmfu.metrics.pipeline.analysis import analyse
 from fairmfu.metrics.throughput.speed_levels import OTHER_SPEED
 from fairmfu.reports.charts import charts
 from fairmfu.reports.nightly import night_html
-from fairmfu.reports.page import html_report
+from fairmfu.reports.page import html_report, report_data
 from fairmfu.reports.page.html_document import Sheet
 from fairmfu.reports.page.html_run import accelerator_of
 from fairmfu.reports.page.report_data import ReportContent, build_content
@@ -77,9 +77,17 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> ReportContent:
     return content_of(hostile(store.tables()))
 
 
-def content_of(tables: dict[str, pl.DataFrame]) -> ReportContent:
+def content_of(tables: dict[str, pl.DataFrame], most_described: int | None = None) -> ReportContent:
     analysis = analyse(tables)
-    return build_content(analysis, analysis.metrics, tables, "All runs", None, "1.2.3")
+    return build_content(
+        analysis,
+        analysis.metrics,
+        tables,
+        "All runs",
+        None,
+        "1.2.3",
+        most_described=most_described,
+    )
 
 
 def hostile(tables: dict[str, pl.DataFrame]) -> dict[str, pl.DataFrame]:
@@ -785,6 +793,27 @@ def test_the_slow_part_of_a_run_is_drawn_pale(reading: Reading, tmp_path: Path) 
         opacity = "(lines) => lines.map((line) => line.getAttribute('opacity') ?? '1')"
         lines = tab.page.locator("#compare .mark-line.role-mark path").evaluate_all(opacity)
         assert sorted(lines) == ["0.55"] * 2 + ["1"] * 6  # TGS, s/step; and loss without parts
+
+
+def test_a_run_without_a_part_is_compared_by_its_row_and_says_so(
+    reading: Reading, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No fact of such a run is said to be missing from its log."""
+    monkeypatch.setattr(report_data, "MAX_RUNS_IN_FULL", 1)
+    tables = a_store(a_run("xtuner", 5_000.0), a_run("torchtitan", 5_200.0))  # type: ignore[no-untyped-call]
+    content, path = content_of(tables, most_described=1), tmp_path / "report.html"
+    path.write_text(html_report.render_page(content), encoding="utf-8")
+    chosen = f"compare={','.join(content.data['runs'])}&x=tokens"
+    with reading(path, fragment=chosen) as tab:
+        tab.page.locator("#compare .facts tbody tr").first.wait_for()
+        assert tab.page.locator("#compare .about").inner_text() == (
+            "This page has only a row of its tables for xtuner-8b (synthetic). For curves and all "
+            "facts, make a report of these runs alone: fairmfu report RUN\u2026"
+        )
+        assert tab.page.locator("#compare .chosen-runs a").all_inner_texts() == [
+            "torchtitan-8b (synthetic)"
+        ]
+        assert {each["run"] for each in tab.ask(CURVES)} == {"torchtitan-8b (synthetic)"}
 
 
 @pytest.mark.parametrize("width", [1440, pytest.param(800, marks=thorough_only), 400])

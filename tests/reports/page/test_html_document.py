@@ -126,7 +126,7 @@ def test_the_style_sheet_shows_one_convention_at_a_time() -> None:
 
 
 def test_controls_offer_what_there_is_to_choose() -> None:
-    same = {"framework": "own", "accelerator": "H100"}
+    same = {"framework": "own", "device": None, "accelerator": "H100"}
     runs = [same | {"run_id": str(n), "model": m} for n, m in enumerate(("b<c", "a", "a"))]
     chosen = Controls.of(runs)
     assert json.loads(chosen.subjects) == [
@@ -285,12 +285,13 @@ def page_of(tree: Any, packed: bool, say: Any = str) -> str:  # noqa: FBT001 - o
 @pytest.mark.parametrize("text", HOSTILE)
 def test_hostile_text_is_still_text(text: str) -> None:
     sheet = Sheet(packed_above=0)
-    row = dict.fromkeys(("text", "run_id", "model", "accelerator", "label", "framework"), text)
+    names = ("text", "run_id", "model", "accelerator", "device", "label", "framework")
+    row = dict.fromkeys(names, text)
     body = markup(
         "{% call(row) tables.table(text, [Column(text)], rows, text, 'runs', 'run_id') %}"
         "<td>{{ row.text }}</td>{{ names.run_link(row) }}{% endcall %}",
         text=text,
-        rows=[row | {"synthetic": True}],
+        rows=[row | {"synthetic": True, "facts": []}],
     )
     head = controls([text, "b"], [text, "b"], Controls.of([row]).subjects)
     page = sheet.html(text, head + sheet.fold(text, body + HEAVY))

@@ -15,7 +15,7 @@ from playwright.sync_api import Browser
 from fairmfu.ingest.pipeline import ingest_run
 from fairmfu.ingest.store.store import Store
 from fairmfu.reports.page import html_report
-from fairmfu.reports.page.report_data import ReportContent, report
+from fairmfu.reports.page.report_data import MAX_PAGE_PARTS, ReportContent, report
 from tests.reports.page.test_browser import six_digits
 from tests.reports.page.test_page_script import COPIED
 from tests.support.browser import NAMES, Tab, chromium, untroubled
@@ -47,7 +47,7 @@ def many(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, ReportContent]
             break
     store, path = Store(folder / "store"), folder / "report.html"
     ingest_run.ingest_paths([folder / "logs"], store)
-    content = report(store.tables())
+    content = report(store.tables(), most_described=MAX_PAGE_PARTS)
     path.write_text(html_report.render_page(content), encoding="utf-8")
     return path, content
 
@@ -91,7 +91,8 @@ def test_two_thousand_runs_are_sorted_searched_and_compared(
             }
             assert {line["Run id"] for line in copied(tab)} == fitting
         tab.page.get_by_label("Search all columns").fill("")
-        chosen = chance.sample([*runs], 8)
+        others = [run_id for run_id in runs if run_id not in content.described]
+        chosen = [*chance.sample([*content.described], 4), *chance.sample(others, 4)]
         tab.ask("(ids) => { location.hash = `compare=${ids}` }", ",".join(chosen))
         tab.page.locator("#compare .mark-line").first.wait_for()
         assert tab.page.locator("#compare .chosen-runs li").count() == 8

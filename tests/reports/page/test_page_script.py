@@ -33,6 +33,7 @@ RUNS: Final[list[dict[str, Any]]] = [
         "synthetic": False,
         "framework": FRAMEWORKS[n % 3],
         "model": "llama3-8b" if n % 2 else "qwen3-32b",
+        "device": None,
         "accelerator": "H100" if n % 3 else "A100",
         "tgs": 5_000 + 10 * n,
         **{f"mfu_{name}": 0.3 + 0.05 * at + n / 100 for at, name in enumerate(CONVENTIONS)},

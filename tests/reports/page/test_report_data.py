@@ -184,10 +184,12 @@ def walk(html, told):
     return wrong, seen
 
 
-def told_of(*runs, title="Runs"):
+def told_of(*runs, title="Runs", most_described=None):
     tables = a_store(*runs)
     analysis = analyse(tables)
-    return build_content(analysis, analysis.metrics, tables, title, None, "1.2.3")
+    return build_content(
+        analysis, analysis.metrics, tables, title, None, "1.2.3", most_described=most_described
+    )
 
 
 def no_model():
@@ -488,6 +490,30 @@ def test_a_page_of_very_many_runs_says_less_of_each_and_says_so(monkeypatch):
     assert "Rows 4 to 9 of 9</span>" in html
     assert re.findall(r'data-holds="[^"]*"', html)[0].count("id-") == 4
     assert html.count('id="run-id-') == 9
+
+
+def test_a_page_describes_failed_runs_first_and_has_all_others_in_its_tables(monkeypatch):
+    monkeypatch.setattr(told_content, "MAX_RUNS_IN_FULL", 5)
+    monkeypatch.setattr(html_report, "MAX_LISTED_LOGS", 4)
+    runs = [
+        a_run("xtuner", 5_800.0 + n, name=f"run-{n}", run_id=f"id-{n}", steps=8) for n in range(9)
+    ]
+    runs[3]["runs"][0] |= {"outcome": "killed", "outcome_line": 40, "outcome_text": "Killed"}
+    told, whole = told_of(*runs, most_described=3), told_of(*runs)
+    assert set(told.described) == {"id-3", "id-8", "id-7"}
+    html = html_report.render_page(told)
+    parts = set(re.findall(r'<details id="run-(id-\d)"', html))
+    assert parts == set(told.described) == set(re.findall(r'href="#run-(id-\d)"', html))
+    assert {*re.findall(r'<tr[^>]* data-run="(id-\d)"', html)} == whole.data["runs"].keys()
+    assert "3 of 9 runs are described here:" in html
+    assert "The table has the 4 of 9 logs of which the least was read." in html
+    assert walk(html, report_json(whole))[0] == []
+    for run_id, run in told.data["runs"].items():
+        other = whole.data["runs"][run_id]
+        assert run == {name: other[name] for name in run} | {
+            "words": {name: other["words"][name] for name in run["words"]}
+        }
+        assert (run.keys() == other.keys()) == (run_id in told.described)
 
 
 def test_folds_of_many_logs_say_what_they_hold(monkeypatch):
