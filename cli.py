@@ -2284,16 +2284,16 @@ def _stored_inputs(
 ) -> tuple[Mapping[str, pl.DataFrame], dict[str, Any]]:
     """Return the tables of these runs, and what `report` else computes itself."""
     from fairmfu.metrics import choose
-    from fairmfu.metrics.core.run_table import metrics_rows
     from fairmfu.metrics.pipeline.metrics_cache import LARGE_COLUMNS
     from fairmfu.metrics.pipeline.reported_runs import ReportedRuns
+    from fairmfu.metrics.pipeline.run_needs import need_rows
     from fairmfu.reports.store.kept_needs import asked_facts
     from fairmfu.reports.store.metrics_store import TablesOnDemand
 
     overlay = _overlay()
     analysis, state = _stored_runs(store, names, large=LARGE_COLUMNS)
     chosen = choose(analysis.metrics, *names)
-    asked = asked_facts(store, state, metrics_rows(chosen), overlay)
+    asked = asked_facts(store, state, need_rows(chosen), overlay)
     members = chosen["members"].explode().drop_nulls().to_list() if names else None
     kept = isinstance(analysis, ReportedRuns)
     tables = TablesOnDemand(store, members) if kept else store.tables(members)

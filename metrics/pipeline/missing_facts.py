@@ -25,7 +25,16 @@ from ..utilization.messages import (
     VIDEO_FRAMES_UNKNOWN,
 )
 from .analysis import Tables, analyse, tables_of_runs
-from .run_needs import AskedFacts, Gain, RunNeeds, lacks_facts, members_of, needs_of, rows_of
+from .run_needs import (
+    AskedFacts,
+    Gain,
+    RunNeeds,
+    lacks_facts,
+    members_of,
+    need_rows,
+    needs_of,
+    rows_of,
+)
 
 _STAND_INS: Final[Mapping[str, str]] = {
     "gpus": "8",
@@ -86,7 +95,7 @@ def find_needs(
 
     tables: of `Store.tables`. overlay: your accelerators. run_ids: of some runs only, default all
     """
-    rows = metrics_rows(analyse(tables, overlay).metrics)
+    rows = need_rows(analyse(tables, overlay).metrics)
     return needs_of(rows, ask_facts(rows_of(rows, run_ids), tables, overlay))
 
 

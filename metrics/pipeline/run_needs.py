@@ -11,7 +11,9 @@ from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Final, Literal, TypedDict
 
-from ..core.run_table import MetricsRow
+import polars as pl
+
+from ..core.run_table import MetricsRow, metrics_rows
 
 Gain = Literal["tgs", "mfu"]
 
@@ -77,6 +79,18 @@ class AskedFacts(TypedDict):
     facts: list[str]
     gain: Gain | None
     obstacle: str | None
+
+
+NEED_COLUMNS: Final = (
+    *("run_id", "name", "members", "sources", "mfu", "tgs", "missing", "error"),
+    *("warnings", "warning_kinds"),
+)
+"""Columns of metrics from which the needs of a run follow."""
+
+
+def need_rows(metrics: pl.DataFrame) -> list[MetricsRow]:
+    """Return the rows of metrics with NEED_COLUMNS only."""
+    return metrics_rows(metrics.select(NEED_COLUMNS))
 
 
 def rows_of(rows: Sequence[MetricsRow], run_ids: Collection[str] | None) -> list[MetricsRow]:

@@ -8,12 +8,14 @@ from itertools import chain
 from pathlib import PurePath
 from typing import Any
 
+import polars as pl
+
 from fairmfu.ingest.core.schema import FACT_NAMES
 from fairmfu.metrics.compare.comparability import COLUMN_LABELS, token_group
 from fairmfu.metrics.compare.comparison_row import COMPARABILITY_COLUMNS, ComparisonRow
 from fairmfu.metrics.compare.missing_rate import explain_missing_rate
 from fairmfu.metrics.core.messages import as_clause
-from fairmfu.metrics.core.run_table import metrics_rows, short_doubt, value_of
+from fairmfu.metrics.core.run_table import short_doubt, value_of
 from fairmfu.metrics.pipeline.analysis import Analysis, Tables
 from fairmfu.metrics.pipeline.missing_facts import ask_facts
 from fairmfu.metrics.pipeline.reported_runs import ReportedRuns
@@ -22,6 +24,7 @@ from fairmfu.metrics.pipeline.run_needs import (
     CONDITIONS,
     AskedFacts,
     RunNeeds,
+    need_rows,
     needs_of,
     unlocks,
 )
@@ -67,8 +70,8 @@ class Needs:
 
         asked: kept answers by run_id; others are computed
         """
-        chosen = set(run_ids)
-        rows = [row for row in metrics_rows(analysis.metrics) if row["run_id"] in chosen]
+        chosen = pl.col("run_id").is_in(list(run_ids))
+        rows = need_rows(analysis.metrics.filter(chosen))
         new = [row for row in rows if row["run_id"] not in asked]
         found = needs_of(rows, {**asked, **ask_facts(new, tables, analysis.overlay)})
         return cls({run.run_id: run for run in found}, store)

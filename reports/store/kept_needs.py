@@ -13,7 +13,7 @@ import polars as pl
 
 from fairmfu.ingest.core.errors import StoreError
 from fairmfu.ingest.store.store import Store
-from fairmfu.metrics.core.run_table import MetricsRow, metrics_rows
+from fairmfu.metrics.core.run_table import MetricsRow
 from fairmfu.metrics.formula.accelerators import Accelerator
 from fairmfu.metrics.pipeline.metrics_cache import KEPT_SCHEMA, LARGE_COLUMNS
 from fairmfu.metrics.pipeline.run_needs import (
@@ -21,6 +21,7 @@ from fairmfu.metrics.pipeline.run_needs import (
     RunNeeds,
     lacks_facts,
     members_of,
+    need_rows,
     needs_of,
     rows_of,
 )
@@ -36,7 +37,7 @@ def current_needs(
     run_ids: of some runs, or of their sources; default all
     """
     state = current_state(store, overlay)
-    rows = metrics_rows(state.metrics)
+    rows = need_rows(state.metrics)
     return needs_of(rows, asked_facts(store, state, rows_of(rows, run_ids), overlay))
 
 
