@@ -398,6 +398,10 @@ READING_CHANGES: Final[tuple[ReadingChange, ...]] = (
         "launch commands, nested model configs and start lines of more tools give facts",
         ("torchtitan", "xtuner-v1", "hf-trainer", "ms-swift", "deepspeed-chat", "deepspeed"),
     ),
+    ReadingChange(
+        "dicts that waited in a buffer have the steps and times of their progress bar",
+        ("hf-trainer",),
+    ),
 )
 """In order of time; never remove an entry. Sources read before the last one need another reading.
 """

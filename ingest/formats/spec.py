@@ -435,7 +435,8 @@ class LineAddition:
 
     `make_add_text` gets the texts of a file, from a line before the first with `to` on, and reads
     as far as needed. It returns the function called for all lines with `to`, in order. The function
-    adds nothing, and learns nothing, if neither neighbour has `told_by`. renames: (texts, old,
+    adds nothing, and learns nothing, if neither neighbour has `told_by`. None: only `join` can read
+    the file. renames: (texts, old,
     new): from a line with one of the texts on, new replaces old. tags: before lines of a file of
     several writers; `join` reads the lines of a writer as adjacent. For a file with several lines
     with `to`, the result is the same as by `join`.
@@ -443,7 +444,7 @@ class LineAddition:
 
     to: str
     told_by: str
-    make_add_text: Callable[[Iterable[str]], AddText]
+    make_add_text: Callable[[Iterable[str]], AddText | None]
     renames: tuple[Sequence[str], str, str] | None = None
     tags: re.Pattern[str] | None = None
 

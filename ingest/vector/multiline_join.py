@@ -42,7 +42,8 @@ class _Lines(Chunk):
 def join_chunks(addition: LineAddition, chunks: Iterable[Chunk]) -> tuple[bool, Iterator[Chunk]]:
     """Return whether lines wait for an addition, and the chunks with additions.
 
-    Chunks stay unchanged with fewer than two such lines, or if the first such line has a tag.
+    Chunks stay unchanged with fewer than two such lines, if the first such line has a tag, or if
+    only `join` can read the file.
     """
     chunks, before, above = iter(chunks), list[Chunk](), ""
     for chunk in chunks:
@@ -54,7 +55,8 @@ def join_chunks(addition: LineAddition, chunks: Iterable[Chunk]) -> tuple[bool, 
             if not _has_second(chunk, chunks, later, addition.to):
                 return False, chain(before, later)
             texts = chain([above], _looked_at(chunk, chunks, later, addition.to))
-            adds = addition.make_add_text(texts)
+            if (adds := addition.make_add_text(texts)) is None:
+                return False, chain(before, later, chunks)
             return True, _Rejoiner(addition, adds).all(chain(before, later, chunks))
         above = _last_line(chunk) or above
     return False, chain(before, chunks)

@@ -52,8 +52,8 @@ NO_TIMES: Final = MessageKind(
 )
 NO_TIMES_HERE: Final = MessageKind(
     "no-times-here",
-    "The log has no times: {elsewhere}",
-    when="The log has no times, and its framework keeps them in another file.",
+    "The step lines have no times: {elsewhere}",
+    when="Step lines have no times, and their framework keeps them elsewhere.",
 )
 ONLY_ENGINE_TIMES: Final = MessageKind(
     "only-engine-times",

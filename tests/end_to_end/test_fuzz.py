@@ -342,7 +342,7 @@ def test_steps_are_counted_no_further_than_the_store_has_room(
 ) -> None:
     line = "{'loss': 2.5, 'learning_rate': 1e-05, 'epoch': 0.1}"
     bar = f"  1%|##   | {MAX_STEP}/{MAX_STEP} [00:31<00:10,  1.00s/it]"
-    found = parse("hf-trainer", [line, bar, line, line])
+    found = parse("hf-trainer", [line, bar, line, "other", line])
     assert {row["step"] for launch in found.launches for row in launch.rows} == {MAX_STEP}
 
 

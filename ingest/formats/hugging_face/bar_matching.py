@@ -83,6 +83,11 @@ class ProgressBar(NamedTuple):
         """Text added to a line for this bar."""
         return f"(progress bar: step {self.step} of {self.total} after {self.seconds} s)"
 
+    @property
+    def told_untimed(self) -> str:
+        """Text added to a line if the bar was not drawn at this step."""
+        return f"(progress bar: step {self.step} of {self.total})"
+
 
 def drawn_bars(text: str) -> Iterator[ProgressBar | None]:
     """Yield the text after every carriage return as a bar; None for other text."""
@@ -127,20 +132,20 @@ class DictBars(NamedTuple):
 
         above, below: the lines around.
         """
-        begin = _own(text)
+        begin = own_dict(text)
         if begin < 0:
             return None
         behind = _bar_behind(below)
         if behind and below.lstrip(" ").startswith("\r"):
             return cls(None, behind, certain=True, epoch=None)
         first = "%" not in text[:begin]
-        before = _bar_before(above, text[begin:]) if first and _own(below) < 0 else None
-        together = first and _own(above) >= 0
+        before = _bar_before(above, text[begin:]) if first and own_dict(below) < 0 else None
+        together = first and own_dict(above) >= 0
         behind = None if together else behind
         return cls(before, behind, certain=False, epoch=EpochBounds.of(text[begin:]))
 
 
-def _own(text: str) -> int:
+def own_dict(text: str) -> int:
     """Return the offset of a dict that is no copy of another; -1 if there is none."""
     begin = text.find(DICT_START)
     match = _OWN.search(text, begin) if begin >= 0 else None
@@ -175,7 +180,7 @@ def _bar_before(above: str, text: str) -> ProgressBar | None:
 
 def _is_copy(message: str, text: str) -> bool:
     """Return whether a message is LLaMA-Factory's copy of a dict, rounded differently."""
-    if DICT_START not in message or _own(message) >= 0:
+    if DICT_START not in message or own_dict(message) >= 0:
         return False
     losses, epochs = zip(
         *((DICT_LOSS.search(line), EpochBounds.of(line)) for line in (message, text)), strict=True

@@ -14,25 +14,29 @@ dicts:
   not fill an accumulation. So the bars of one side agree on the number of steps of an epoch, and the
   bars of the other side do not, as far as the digits show.
 - LLaMA-Factory's copy of the dict follows the bar of its step.
-- Without any of these signs, if the first dict has only a bar after it, the bar was drawn again.
+- Without any of these signs, if the first dict has only a bar after it, the bar was drawn again,
+  unless two dicts stand together.
 
-In all other cases no dict gets a bar: no time is better than another dict's time. Dicts printed
-together, late from a buffer, get none, nor do dicts after bars of fast steps, as tqdm skips some.
+In all other cases no dict gets a bar: no time is better than another dict's time. Dicts after bars
+of fast steps get none, as tqdm skips some. Dicts printed together, late from a buffer of standard
+output, get bars only if the whole file proves their steps: `place_late_dicts`.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import chain, islice
+from itertools import chain, islice, pairwise
 from typing import Final
 
-from .bar_matching import DICT_START, DictBars, EpochBounds, ProgressBar
+from .bar_matching import DICT_START, DictBars, EpochBounds, ProgressBar, drawn_bars, own_dict
 
 MAX_FAST_STEP_S: Final = 0.2
 """A step shorter than this is fast: twice tqdm's delay between two drawings (`mininterval`)."""
 
+MIN_LATE_DICTS: Final = 3
+"""Dicts printed together whose epochs show that they are evenly apart."""
 MAX_SCANNED_DICTS: Final = 200
 MAX_SCANNED_CHARS: Final = 4_000_000
 """Dicts, and characters of the lines from the first dict on, that show the right bars."""
@@ -143,10 +147,10 @@ class _Launch:
         return False if alone or before.message else None
 
 
-def _redrawn(dicts: Iterable[DictBars]) -> bool | None:
-    """Return whether the bar after a dict is the dict's; None if unknown.
+def _redrawn(dicts: Iterable[DictBars]) -> tuple[bool | None, bool]:
+    """Return whether the bar after a dict is the dict's, None if unknown; and a sign.
 
-    False needs the agreement of all dicts: bars before dicts may still turn out to be old.
+    The sign counts without another: the first dict has only a bar after it. False needs the agreement of all dicts: bars before dicts may still turn out to be old.
     """
     launch, verdict, alone = _Launch(), None, None
     for beside in dicts:
@@ -155,16 +159,16 @@ def _redrawn(dicts: Iterable[DictBars]) -> bool | None:
         launch, before, behind, redrawn = placed
         alone = not before if alone is None else alone
         if redrawn and verdict is None:
-            return True
+            return True, False
         if redrawn and beside.certain:
-            return None
+            return None, False
         if redrawn:
             continue  # the bar before is the dict's as well
         redraws = launch.redraws(before, behind, beside.epoch)
         if redraws or (launch.fast and verdict is False):
-            return redraws if verdict is None else None
+            return (redraws if verdict is None else None), False
         verdict = redraws if verdict is None else verdict
-    return alone or None if verdict is None else verdict
+    return verdict, verdict is None and bool(alone)
 
 
 class DictBarMatcher:
@@ -172,8 +176,14 @@ class DictBarMatcher:
 
     def __init__(self, lines: Iterable[str]) -> None:
         """Decide the kind of the file. lines: of the file, read as far as needed."""
-        self._redrawn = _redrawn(islice(_dicts(_first(lines)), MAX_SCANNED_DICTS))
+        order = _Order()
+        scanned = islice(_dicts(order.of(_first(lines))), MAX_SCANNED_DICTS)
+        self._redrawn, first_is_alone = _redrawn(scanned)
+        if first_is_alone and not order.has_dicts_together:
+            self._redrawn = True
         self._launch = _Launch()
+        self.may_be_late = self._redrawn is None and order.has_dicts_together and order.has_bars
+        """True if no dict has a bar beside it: they may have waited in a buffer."""
 
     def __call__(self, above: str, text: str, below: str) -> str:
         """Return the text to add to a dict's line.
@@ -206,6 +216,106 @@ class DictBarMatcher:
         launch.before.add(before, beside.epoch)
         sure = launch.before.proven if self._redrawn else launch.before.agrees
         return before if sure and before.step > launch.step else None
+
+
+class _Order:
+    """Signs of a buffer in the order of lines."""
+
+    def __init__(self) -> None:
+        self.has_bars = self.has_dicts_together = False
+
+    def of(self, lines: Iterable[str]) -> Iterator[str]:
+        """Yield the lines."""
+        after_dict = False
+        for text in lines:
+            is_dict = own_dict(text) >= 0
+            self.has_dicts_together |= is_dict and after_dict
+            self.has_bars |= "%" in text and any(drawn_bars(text))
+            after_dict = is_dict or (after_dict and not text.strip())
+            yield text
+
+
+def match_bars(lines: Iterable[str]) -> DictBarMatcher | None:
+    """Return the matcher of a file; None if its dicts may be late."""
+    matcher = DictBarMatcher(lines)
+    return None if matcher.may_be_late else matcher
+
+
+def place_late_dicts(lines: Sequence[str]) -> dict[int, str]:
+    """Return the texts to add to late dicts, by the index of their line.
+
+    Empty unless the steps of all dicts are proven: a bar runs to its total before the last dict,
+    every other bar is drawn within it, only one interval gives as many dicts, and their epochs grow
+    with these steps from 0. Without a bar at its step, a text has no time.
+    """
+    begins = ((index, text, own_dict(text)) for index, text in enumerate(lines))
+    dicts = [(index, EpochBounds.of(text[begin:])) for index, text, begin in begins if begin >= 0]
+    if len(dicts) < MIN_LATE_DICTS:
+        return {}
+    every = _runs_by_total(lines[: dicts[-1][0]]).values()
+    for runs in every:
+        others = (other for other in every if other is not runs)
+        if len(runs) == 1 and all(_is_within(other, runs[0]) for other in others):
+            return _placed_at([bar for _, bar in runs[0]], dicts)
+    return {}
+
+
+_Run = list[tuple[int, ProgressBar]]
+"""States of a bar without a restart, each with its place among all states."""
+
+
+def _runs_by_total(lines: Iterable[str]) -> dict[int, list[_Run]]:
+    """Return the runs of each bar: from a restart to the next."""
+    drawn = (bar for text in lines if "%" in text for bar in drawn_bars(text) if bar is not None)
+    runs = dict[int, list[_Run]]()
+    for place, bar in enumerate(drawn):
+        mine = runs.setdefault(bar.total, [])
+        last = mine[-1][-1][1] if mine else None
+        if last is None or bar.step < last.step or bar.seconds < last.seconds:
+            mine.append([])
+        mine[-1].append((place, bar))
+    return runs
+
+
+def _is_within(runs: Sequence[_Run], whole: _Run) -> bool:
+    """Return whether runs of an evaluation's bar lie within the run of another bar.
+
+    The other bar begins before, and goes on between evaluations. The last of several may come
+    after its end.
+    """
+    places = [place for place, _ in whole]
+    ends = [(run[0][0], run[-1][0]) for run in runs]
+    if len(ends) == 1:
+        return places[0] < ends[0][0] and ends[0][1] < places[-1]
+    between = ((end, begin) for (_, end), (begin, _) in pairwise(ends))
+    return places[0] < ends[0][0] and all(
+        any(low < place < high for place in places) for low, high in between
+    )
+
+
+def _intervals(total: int, dicts: int) -> range:
+    """Return the numbers of steps between dicts that give so many dicts."""
+    return range(total // (dicts + 1) + 1, total // dicts + 1)
+
+
+def _placed_at(
+    bars: Sequence[ProgressBar], dicts: Sequence[tuple[int, EpochBounds | None]]
+) -> dict[int, str]:
+    """Return the texts of evenly placed dicts; empty if this is not proven."""
+    total = bars[-1].total
+    intervals = _intervals(total, len(dicts))
+    if len(intervals) != 1 or bars[-1].step != total:
+        return {}
+    drawn = {bar.step: bar for bar in reversed(bars)}  # the first state at a step
+    side, texts = _Side(), dict[int, str]()
+    for place, (index, epoch) in enumerate(dicts, 1):
+        if epoch is None:
+            return {}
+        bar = ProgressBar(place * intervals[0], total, 0)
+        side.add(bar, epoch)
+        timed = drawn.get(bar.step)
+        texts[index] = timed.told if timed else bar.told_untimed
+    return texts if side.agrees else {}
 
 
 def _first(lines: Iterable[str]) -> Iterator[str]:

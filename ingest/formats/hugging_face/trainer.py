@@ -67,7 +67,7 @@ from .arguments import training_arguments
 from .bar_matching import COPY_PREFIX, DICT_START, ProgressBar, drawn_bars
 from .closing_dict import RESULTS_FILE, with_last_step
 from .command_line import COMMAND_LINE
-from .progress_bars import DictBarMatcher
+from .progress_bars import DictBarMatcher, match_bars, place_late_dicts
 
 TRANSFORMERS_SOURCE: Final = "huggingface/transformers/src/transformers"
 TRAINER_SOURCE: Final = f"{TRANSFORMERS_SOURCE}/trainer.py@v4.57.1"
@@ -222,12 +222,48 @@ def _join(lines: Iterable[tuple[int, str]]) -> Iterator[tuple[int, int, str]]:
         yield from _bars([*waiting, *source])
         return
     *before, held = waiting
-    yield from ((number, 1, text) for number, text in before)
     above = _nearest_text(reversed(before))
     read_texts = [text for _, text in ahead]
     added = DictBarMatcher(chain((above, held[1], *read_texts), _read_ahead(lines, ahead)))
+    if added.may_be_late:
+        yield from _with_late_dicts(chain(waiting, source), added)
+        return
+    yield from ((number, 1, text) for number, text in before)
+    yield from _with_bars_beside(held, source, above, added)
+
+
+MAX_LATE_CHARS: Final = 64_000_000
+"""Characters of a file that is held in memory to prove the steps of its dicts, at most."""
+
+
+def _with_late_dicts(
+    lines: Iterator[tuple[int, str]], added: DictBarMatcher
+) -> Iterator[tuple[int, int, str]]:
+    """Yield all lines of a file; add bars to dicts that waited in a buffer, if proven."""
+    held, size = list[tuple[int, str]](), 0
+    for line in lines:
+        held.append(line)
+        size += len(line[1])
+        if size > MAX_LATE_CHARS:
+            break
+    texts = place_late_dicts([text for _, text in held]) if size <= MAX_LATE_CHARS else {}
+    if not texts:
+        rest = chain(held, lines)
+        yield from _with_bars_beside(next(rest), rest, "", added)
+        return
+    for index, (number, text) in enumerate(held):
+        yield number, 1, f"{text} {texts[index]}" if index in texts else text
+
+
+def _with_bars_beside(
+    held: tuple[int, str], rest: Iterable[tuple[int, str]], above: str, added: DictBarMatcher
+) -> Iterator[tuple[int, int, str]]:
+    """Yield lines; add to a dict the bar beside it.
+
+    held: the first line; above: the nearest text before
+    """
     blank: list[tuple[int, str]] = []
-    for number, text in source:
+    for number, text in rest:
         if DICT_START in held[1] and not text.strip():
             blank.append((number, text))  # of a viewer that turned carriage returns into lines
             continue
@@ -450,7 +486,9 @@ OBJECTIVE_KEYS: Final = {
 of their descendants in ms-swift and axolotl.
 """
 _PAIR: Final = r"'(?P<key>[^']+)': '?(?P<value>[^,'}]+)'?"
-_BAR_SAYS: Final = r"\(progress bar: step (?P<step>\d+) of (?P<total>\d+) after (?P<since>\d+) s\)$"
+_BAR_SAYS: Final = (
+    r"\(progress bar: step (?P<step>\d+) of (?P<total>\d+)(?: after (?P<since>\d+) s)?\)$"
+)
 
 TIMES_ELSEWHERE: Final = (
     "the Trainer prints times in its progress bar (standard error) and its TensorBoard files"
@@ -480,7 +518,7 @@ HF_CONSOLE: Final = LogFormat(
     addition=LineAddition(
         to=DICT_START,
         told_by="%",
-        make_add_text=DictBarMatcher,
+        make_add_text=match_bars,
         renames=(OTHER_MODEL_MARKS, *CONFIG_RENAMING),
         tags=ONE_OR_MORE_TAGS,
     ),
