@@ -152,6 +152,7 @@ FIND_STALL: Final = MessageKind(
 )
 RUN_LONGER: Final = MessageKind(
     "next-run-longer",
-    "Train longer before you judge the speed: this run has only {windows}, in {seconds:,.0f} s",
-    when="The run is too short to judge its speed.",
+    "Give the whole log, or train longer, before you judge the speed: this log has only {windows}, "
+    "in {seconds:,.0f} s",
+    when="The log is too short to judge the speed.",
 )

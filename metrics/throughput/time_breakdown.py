@@ -97,7 +97,8 @@ def time_lost(windows: RunArrays, evidence: str, run: Mapping[str, Any]) -> Time
     ]
     wall_s = total(seconds[timed]) + first_s + after_s
     known_s = max(run.get("wall_s") or 0.0, run.get("runtime_s") or 0.0)
-    if clock != "stamp" and known_s > wall_s:
+    is_whole = run.get("trained_from") is not None  # else earlier steps may have taken the time
+    if clock != "stamp" and is_whole and known_s > wall_s:
         rows.append({"cause": OUTSIDE_STEP_TIMES, "windows": 0, "seconds": known_s - wall_s})
         wall_s = known_s
     shares = [row | {"share": row["seconds"] / wall_s} for row in rows if row["seconds"] > 0]

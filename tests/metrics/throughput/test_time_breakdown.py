@@ -52,6 +52,17 @@ def test_a_run_time_behind_the_bars_last_line_is_after_the_last_step() -> None:
     assert causes(by_bar(25.0, *STEADY, runtime_s=320.0)) == {"start-up": (1, 15.0)}
 
 
+@pytest.mark.parametrize("first", [20, 3_200])
+def test_an_excerpt_has_lost_no_time_before_its_first_line(first: int) -> None:
+    """The clock and the run time are of the whole training, whose earlier lines are not there."""
+    ends = [3_000.0, *(3_000 + np.cumsum(STEADY))]
+    rows = ({"step": first + 10 * n, "since_start_s": end} for n, end in enumerate(ends))
+    end = {"line": 9999, "kind": "end", "seconds": 3_320.0}
+    row = rates(steps(*rows), run(evidence=["clock"]), FACTS, end)
+    assert causes(row) == {"after the last step": (0, 20.0)}
+    assert row["wall_s"] == pytest.approx(300 + 20, abs=11)  # and the first line's own steps
+
+
 def test_a_printed_time_of_the_first_steps_holds_start_up() -> None:
     row = by_time(31.0, *STEADY)
     assert causes(row) == {"start-up": (1, 21.0)}
