@@ -96,17 +96,25 @@ def time_lost(windows: RunArrays, evidence: str, run: Mapping[str, Any]) -> Time
         for cause, at in causes.items()
     ]
     wall_s = total(seconds[timed]) + first_s + after_s
-    known_s = max(run.get("wall_s") or 0.0, run.get("runtime_s") or 0.0)
-    is_whole = run.get("trained_from") is not None  # else earlier steps may have taken the time
-    if clock != "stamp" and is_whole and known_s > wall_s:
-        rows.append({"cause": OUTSIDE_STEP_TIMES, "windows": 0, "seconds": known_s - wall_s})
-        wall_s = known_s
+    if clock != "stamp" and (outside_s := _whole_seconds(run) - wall_s) > 0:
+        rows.append({"cause": OUTSIDE_STEP_TIMES, "windows": 0, "seconds": outside_s})
+        wall_s += outside_s
     shares = [row | {"share": row["seconds"] / wall_s} for row in rows if row["seconds"] > 0]
     return {
         "wall_s": wall_s,
         "time_lost": sorted(shares, key=lambda row: -row["seconds"]),
         "slowest_steps": _slowest(windows, causes, seconds, lost, spans),
     }
+
+
+def _whole_seconds(run: Mapping[str, Any]) -> float:
+    """Return the wall time that the log states for the steps it shows; 0 without any.
+
+    If the log begins in the middle, earlier steps may have taken it.
+    """
+    if run.get("trained_from") is None:
+        return 0.0
+    return max(run.get("wall_s") or 0.0, run.get("runtime_s") or 0.0)
 
 
 def _slowest(

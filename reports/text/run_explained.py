@@ -447,7 +447,7 @@ def _claims(row: MetricsRow) -> str:
                     told += f"; ours {form(ours)}{convention}; logged / ours {ratio(figure / ours)}"
             lines.append(f"  {name} {told}")
     lines += _samples_claim(row)
-    use = "the log prints no step times, so we use tokens / logged rate"
+    use = "our TGS is from the logged rate: the log gives no other"
     if row["time_basis"] != "rate":
         use = "not used in our formula"
     head = f"Logged figures (over the steady windows, medians unless stated; {use})"
