@@ -15,6 +15,7 @@ NO_RATE_KINDS: Final = frozenset(
         *(messages.NO_CLEAN_WINDOW, messages.SINGLE_STEP, messages.NO_TOKENS),
         *(messages.NO_OPTIMIZER_STEP, messages.NO_TIMES, messages.NO_TIMES_HERE),
         *(messages.ONLY_ENGINE_TIMES, messages.ONLY_TOTAL_TIME, messages.ONLY_LAST_LINE),
+        *(messages.SEVERAL_LAST_LINES,),
         *(messages.PREFERENCE_STEPS, messages.REINFORCEMENT_STEPS),
     )
 )

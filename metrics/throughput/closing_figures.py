@@ -17,7 +17,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from decimal import Decimal, InvalidOperation
@@ -25,7 +25,7 @@ from typing import Any, Final, Literal
 
 import polars as pl
 
-from fairmfu.ingest.core.schema import FLOAT, TEXT
+from fairmfu.ingest.core.schema import FLOAT, INT, TEXT
 
 from ..core.extra_figures import MAX_PRINTED, extra_figure
 from ..core.quirks import has_quirk
@@ -38,6 +38,7 @@ CLOSING_SCHEMA: Final = pl.Schema(
         "run_id": TEXT,
         "closing": pl.List(pl.Struct({"identity": TEXT, "per_step": FLOAT, "error": FLOAT})),
         "end_samples_per_second": FLOAT,
+        "ends_apart": INT,
         "results_apart": TEXT,
         "running_samples_per_second": FLOAT,
     }
@@ -96,6 +97,7 @@ class RunEnd:
     average: the timer's samples/s since the start
     step_s: median time between stamped steps
     params: parameters as in FlosParams
+    ends_apart: number of last lines, if they are of different trainings: then nothing is said
     """
 
     said: Mapping[str, str]
@@ -105,6 +107,7 @@ class RunEnd:
     average: float | None
     step_s: float | None
     params: Callable[[], int | None]
+    ends_apart: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,6 +208,7 @@ def closing_figures(
 
     end_samples_per_second: of the whole training over all ranks, from the last line
     running_samples_per_second: the timer's last mean since the start
+    ends_apart: number of last lines of different trainings; then none of them counts
     results_apart: the figure of a file beside the log that the log's last line contradicts
 
     runs, steps, events: as in ingest.core.schema
@@ -227,6 +231,7 @@ def closing_figures(
                 "run_id": run_id,
                 "closing": [*_of_run(replace(whole, average=average))],
                 "end_samples_per_second": (_printed(whole.said, SAMPLES_KEY) or [None])[0],
+                "ends_apart": end.ends_apart,
                 "results_apart": apart,
                 "running_samples_per_second": end.average,
             }
@@ -293,10 +298,12 @@ def _run_ends(
     runs: pl.DataFrame, steps: pl.DataFrame, events: pl.DataFrame, params: FlosParams
 ) -> Iterator[tuple[str, RunEnd]]:
     ended = events.filter(pl.col("kind") == "end", pl.col("extra").is_not_null()).sort("line")
-    end_events = {str(event["run_id"]): event for event in ended.iter_rows(named=True)}
+    end_events = ended.rows_by_key("run_id", named=True)
     timed = _timer(runs, steps)
     for run_id in dict.fromkeys((*end_events, *timed)):
-        event = end_events.get(run_id, {})
+        every = end_events.get(run_id, [])
+        apart = _are_apart([event["seconds"] for event in every])
+        event = every[-1] if every and not apart else {}
         average, step_s = timed.get(run_id, (None, None))
         epoch = EPOCH_PATTERN.search(event.get("text") or "")
         yield (
@@ -309,8 +316,19 @@ def _run_ends(
                 average=average,
                 step_s=step_s,
                 params=lambda run_id=run_id: params(run_id),  # type: ignore[misc]
+                ends_apart=len(every) if apart else None,
             ),
         )
+
+
+MAX_ENDS_GAP: Final = 0.05
+"""Relative gap of the seconds that processes of one training print at its end."""
+
+
+def _are_apart(seconds: Sequence[float | None]) -> bool:
+    """Return whether last lines are of different trainings, by their seconds."""
+    known = [one for one in seconds if one]
+    return bool(known) and min(known) < (1 - MAX_ENDS_GAP) * max(known)
 
 
 EPOCH_PATTERN: Final = re.compile(r"""["']epoch["']: '?(\d{1,9}(?:\.\d{1,9})?)\b""")

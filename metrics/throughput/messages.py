@@ -63,16 +63,23 @@ ONLY_ENGINE_TIMES: Final = MessageKind(
 )
 ONLY_TOTAL_TIME: Final = MessageKind(
     "only-total-time",
-    "The log times only the whole run, start-up included, so it gives an end-to-end rate and no "
-    "TGS; {elsewhere}",
+    "The log times only the whole run, start-up included, so it gives an end-to-end rate{rate} and "
+    "no TGS; {elsewhere}",
     when="The log prints the time of the whole run, and no time of a step.",
 )
 ONLY_LAST_LINE: Final = MessageKind(
     "only-last-line",
-    "The log has only its closing line: its samples/s give an end-to-end rate, with start-up, and "
-    "too high if the run was resumed",
+    "The log has only its closing line: its samples/s give an end-to-end rate{rate}, with "
+    "start-up, and too high if the run was resumed",
     when="The log has the last line of a training, and no step line.",
     fix="for TGS, ingest the console log or trainer_state.json",
+)
+SEVERAL_LAST_LINES: Final = MessageKind(
+    "several-last-lines",
+    "The log has {lines} closing lines of different trainings and no step line, so no figure is of "
+    "one run",
+    when="A log has several last lines of a training whose times differ, and no step line.",
+    fix="ingest each training as a file of its own",
 )
 NO_TOKENS: Final = MessageKind(
     "no-tokens",

@@ -261,10 +261,13 @@ def _doubts_of_samples(
 
 def _without_steps(run: Mapping[str, Any], facts: dict[str, Any]) -> dict[str, Any]:
     """Return the columns of a launch without step lines: at most its last line's rate."""
+    if run.get("ends_apart"):
+        return {"throughput_warnings": [messages.SEVERAL_LAST_LINES(lines=run["ends_apart"])]}
     if not run.get("end_samples_per_second"):
         return {"throughput_warnings": [messages.NO_STEP()]}
     missing = [name for name in END_RATE_FACTS if not facts.get(name)]
-    doubts = {"throughput_missing": missing, "throughput_warnings": [messages.ONLY_LAST_LINE()]}
+    reason = messages.ONLY_LAST_LINE(rate=_end_rate(run))
+    doubts = {"throughput_missing": missing, "throughput_warnings": [reason]}
     return doubts | rate_of_last_line(run, facts)
 
 
@@ -719,6 +722,13 @@ def _untimed(run: Mapping[str, Any]) -> Message:
         engine = run.get("engine_below") or "and that engine's format"
         return messages.ONLY_ENGINE_TIMES(engine=engine)
     elsewhere = run.get("times_elsewhere")
-    if run["tgs_end_to_end"] and elsewhere:
-        return messages.ONLY_TOTAL_TIME(elsewhere=elsewhere)
+    rate = _end_rate(run)
+    if elsewhere and (run["tgs_end_to_end"] or rate):
+        return messages.ONLY_TOTAL_TIME(rate=rate, elsewhere=elsewhere)
     return messages.NO_TIMES_HERE(elsewhere=elsewhere) if elsewhere else messages.NO_TIMES()
+
+
+def _end_rate(run: Mapping[str, Any]) -> str:
+    """Return the samples/s of the log's last line in brackets, or ""."""
+    rate = run.get("end_samples_per_second")
+    return f" ({rate:,.4g} samples/s)" if rate else ""

@@ -30,6 +30,7 @@ from fairmfu.metrics.throughput.messages import (
     FACTS_DIFFER,
     ONLY_LAST_LINE,
     RESULTS_APART,
+    SEVERAL_LAST_LINES,
 )
 from fairmfu.reports import explain
 from tests.metrics.throughput.test_throughput import at, frame
@@ -257,6 +258,24 @@ def test_a_last_line_alone_asks_for_what_samples_lack_to_be_tokens(tmp_path: Pat
     row = analyse(tables_of(log)).metrics.row(0, named=True)
     assert row["missing"][:3] == ["seq_len", "gpus", "packed"]
     assert row["warning_kinds"][0] == ONLY_LAST_LINE.identifier
+
+
+@pytest.mark.parametrize(("seconds", "apart"), [(101.9, True), (109.2, False)])
+def test_last_lines_of_two_trainings_give_no_figure(
+    seconds: float, *, apart: bool, tmp_path: Path
+) -> None:
+    """A page compared two ways to train; two processes of one training end together."""
+    log = tmp_path / "page.md"
+    ends = (
+        f"{{'train_runtime': {time}, 'train_samples_per_second': {rate}, 'epoch': 0.69}}"
+        for time, rate in ((110.6, 1.808), (seconds, 1.963))
+    )
+    log.write_text("".join(f"{end}\n" for end in ends))
+    tables = tables_of(log, {"gpus": 2, "seq_len": 1024, "packed": "true"})
+    row = analyse(tables).metrics.row(0, named=True)
+    kind = SEVERAL_LAST_LINES if apart else ONLY_LAST_LINE
+    assert row["warning_kinds"][0] == kind.identifier
+    assert row["tgs_end_to_end"] == (None if apart else pytest.approx(1.963 * 1024 / 2))
 
 
 def test_results_without_a_step_say_what_to_read(tmp_path: Path) -> None:

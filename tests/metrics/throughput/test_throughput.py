@@ -26,7 +26,7 @@ NO_CLEAN_WINDOW = messages.NO_CLEAN_WINDOW()
 NO_OPTIMIZER_STEP = messages.NO_OPTIMIZER_STEP()
 NO_TIMES = messages.NO_TIMES()
 NO_TOKENS = messages.NO_TOKENS()
-ONLY_LAST_LINE = messages.ONLY_LAST_LINE()
+ONLY_LAST_LINE = messages.ONLY_LAST_LINE(rate=" (8 samples/s)")
 
 START = datetime(2026, 1, 1)
 
@@ -912,7 +912,7 @@ def test_a_run_without_a_clean_window_says_why() -> None:
         assert said == messages.ONLY_ENGINE_TIMES(engine=engine)
     ended = {"kind": "end", "line": 99, "seconds": 50.0}
     assert rates(steps(*bare), elsewhere, HUNDRED, ended)["throughput_warnings"] == [
-        messages.ONLY_TOTAL_TIME(elsewhere="see the console")
+        messages.ONLY_TOTAL_TIME(rate="", elsewhere="see the console")
     ]
 
 
