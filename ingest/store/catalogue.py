@@ -135,6 +135,21 @@ def fetch_rows(
     return rows
 
 
+def fetch_frame(
+    connection: Connection, sql: str, values: Mapping[str, Any] | None = None
+) -> pl.DataFrame:
+    """Return all rows of a query, without importing pyarrow. Raises duckdb.Error."""
+    relation: Any = connection.sql(sql, params=values)
+    try:
+        return pl.DataFrame(relation)
+    except pl.exceptions.ComputeError as error:
+        raise duckdb.Error(str(error).removeprefix(STREAM_ERROR)) from error
+
+
+STREAM_ERROR: Final = "got external error: "
+"""What Polars puts before an error of DuckDB."""
+
+
 def create_tables(connection: Connection) -> None:
     """Create the empty tables of a new catalogue."""
     connection.execute("create schema held")
@@ -490,7 +505,7 @@ def derived_tables(connection: Connection) -> Tables:
     """Return the tables that follow from the parts, sorted by DERIVED_TABLE_ORDER."""
     return {
         table: _in_order(
-            _as_today(connection.sql(f"from held.{table} order by {order}").pl(), table), table
+            _as_today(fetch_frame(connection, f"from held.{table} order by {order}"), table), table
         )
         for table, order in DERIVED_TABLE_ORDER.items()
     }
@@ -539,12 +554,8 @@ def runs_scored_after(connection: Connection, state: int) -> list[str]:
 
 def batches_of_runs(connection: Connection, runs: Collection[str]) -> list[int]:
     """Return the numbers of the batches with rows of these runs."""
-    frame = pl.DataFrame({"run_id": list(runs)}, schema={"run_id": pl.String})
-    connection.register("frame", frame)
-    sql = "select distinct batch from held.runs semi join frame using (run_id)"
-    rows = fetch_rows(connection, sql)
-    connection.unregister("frame")
-    return sorted(batch for (batch,) in rows)
+    sql = "select distinct batch from held.runs where run_id in (select unnest($ids::varchar[]))"
+    return sorted(batch for (batch,) in fetch_rows(connection, sql, {"ids": list(runs)}))
 
 
 GIVEN_NAMES_SQL: Final = """
@@ -580,8 +591,8 @@ def create_views(
     """Create temporary views of the schema's tables, for all runs or only `runs`."""
     wanted = ""
     if runs is not None:
-        ids = pl.DataFrame({"run_id": list(runs)}, schema={"run_id": pl.String})
-        _run(connection, ids, "create temp table wanted as from frame")
+        sql = "create temp table wanted as select unnest($ids::varchar[]) as run_id"
+        connection.execute(sql, {"ids": list(runs)})
         wanted = "semi join wanted using (run_id)"
     of_runs = f"(select run_id, sha256, batch from held.runs {wanted})"  # noqa: S608 - constants
     here = of_runs if wanted else "held.sources"

@@ -358,36 +358,29 @@ class Store:
         """
         with self._reading((name,), runs) as con:
             columns = ", ".join(TABLES[name])
-            frame: pl.DataFrame = con.sql(
-                f"select {columns} from {name} order by {TABLE_ORDER[name]}"  # noqa: S608 - constants
-            ).pl()
+            frame = catalogue.fetch_frame(
+                con,
+                f"select {columns} from {name} order by {TABLE_ORDER[name]}",  # noqa: S608 - constants
+            )
         return _as_now(name, frame)
 
     def facts_named(self, name: str) -> pl.DataFrame:
         """Return the rows of `facts` with this name, of all runs, in order."""
         with self._reading(("facts",)) as con:
-            rows: pl.DataFrame = con.sql(
-                "select * from facts where name = $name order by run_id, sequence",
-                params={"name": name},
-            ).pl()
-        return rows
-
-    def facts_of(self, run_id: str) -> pl.DataFrame:
-        """Return the rows of `facts` of one run, in order."""
-        with self._reading(("facts",)) as con:
-            rows = catalogue.fetch_rows(
+            return catalogue.fetch_frame(
                 con,
-                f"select {', '.join(TABLES['facts'])} from facts "  # noqa: S608 - constants
-                "where run_id = $run order by sequence",
-                {"run": run_id},
+                "select * from facts where name = $name order by run_id, sequence",
+                {"name": name},
             )
-        return pl.DataFrame(rows, schema=frame_schema("facts"), orient="row")
 
     def tables(self, runs: Collection[str] | None = None) -> Tables:
         """Return all of `TABLES`, at one state of the store."""
         with self._reading(runs=runs) as con:
             frames = {
-                name: con.sql(f"select {', '.join(TABLES[name])} from {name} order by {order}").pl()  # noqa: S608
+                name: catalogue.fetch_frame(
+                    con,
+                    f"select {', '.join(TABLES[name])} from {name} order by {order}",  # noqa: S608
+                )
                 for name, order in TABLE_ORDER.items()
             }
         return {name: _as_now(name, frame) for name, frame in frames.items()}
@@ -415,8 +408,12 @@ class Store:
         ]
         if not frames:
             return pl.DataFrame()
-        rows = pl.concat(frames, how="diagonal_relaxed").sort("batch", maintain_order=True)
-        return (compaction.latest_rows(rows, latest_by) if latest_by else rows).drop("batch")
+        rows = pl.concat(frames, how="diagonal_relaxed")
+        if latest_by:
+            rows = compaction.latest_rows(rows, latest_by)
+        if not rows["batch"].is_sorted():
+            rows = rows.sort("batch", maintain_order=True)
+        return rows.drop("batch")
 
     def outdated_runs(self) -> tuple[list[str], int]:
         """Return runs with rows or facts newer than their metrics, and the store's state."""

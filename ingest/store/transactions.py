@@ -85,7 +85,7 @@ class StoreWriter:
             return Changeset([], frame_schema("facts").to_frame(), utc_now(), earlier_contents)
         self.connection.register("asked", scope.frame())
         source_rows = catalogue.fetch_rows(self.connection, catalogue.STORED_SOURCES_SQL)
-        facts = self.connection.sql(catalogue.STORED_FACTS_SQL).pl()
+        facts = catalogue.fetch_frame(self.connection, catalogue.STORED_FACTS_SQL)
         self.connection.unregister("asked")
         stored = [
             StoredSource(
@@ -148,8 +148,10 @@ class StoreWriter:
             return
         number = self.number
         live = {
-            "runs": self.connection.sql("select run_id, batch from held.runs").pl(),
-            "sources": self.connection.sql("select sha256, batch from held.sources").pl(),
+            "runs": catalogue.fetch_frame(self.connection, "select run_id, batch from held.runs"),
+            "sources": catalogue.fetch_frame(
+                self.connection, "select sha256, batch from held.sources"
+            ),
         }
         merged = {part.path for group in groups for part in group}
         after = [part for part in catalogue.live_parts(self.connection) if part.path not in merged]

@@ -264,20 +264,13 @@ def stored_runs(
     wanted = None if chosen.height == metrics.height else sorted(linked)
 
     def read_facts(run_ids: Sequence[str] | None) -> pl.DataFrame:
-        return read_facts_of(store, sorted(linked if run_ids is None else run_ids))
+        return store.table("facts", sorted(linked if run_ids is None else run_ids))
 
     single = linked == ids
     stored = StoredTables(
         partial(store.tables, wanted), read_facts if single else None, single_sources=single
     )
     return StoredRuns(reported_runs(metrics, stored, kept, overlay), state)
-
-
-def read_facts_of(store: Store, run_ids: Sequence[str]) -> pl.DataFrame:
-    """Return the table `facts` of runs; of one run, without importing pyarrow."""
-    if len(run_ids) == 1:
-        return store.facts_of(run_ids[0])
-    return store.table("facts", run_ids)
 
 
 class TablesOnDemand(Mapping[str, pl.DataFrame]):

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
 
+import duckdb
 import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
@@ -730,3 +731,11 @@ def test_a_catalogue_that_found_no_room_takes_no_ones_place(
             assert_frame_equal(frame, before[name])
     ingest_run.ingest_paths([logs / "b.log"], store)
     assert store.table("runs").height == 2
+
+
+def test_an_error_amid_the_rows_is_one_of_the_database() -> None:
+    sql = "select (case when i > 150_000 then 'q' else '1' end)::int as n from range(200_000) t(i)"
+    with duckdb.connect() as con:
+        assert catalogue.fetch_frame(con, f"from ({sql} limit 9)")["n"].to_list() == [1] * 9
+        with pytest.raises(duckdb.Error, match="^Conversion Error: Could not convert string 'q'"):
+            catalogue.fetch_frame(con, sql)
