@@ -737,5 +737,5 @@ def test_an_error_amid_the_rows_is_one_of_the_database() -> None:
     sql = "select (case when i > 150_000 then 'q' else '1' end)::int as n from range(200_000) t(i)"
     with duckdb.connect() as con:
         assert catalogue.fetch_frame(con, f"from ({sql} limit 9)")["n"].to_list() == [1] * 9
-        with pytest.raises(duckdb.Error, match="^Conversion Error: Could not convert string 'q'"):
+        with pytest.raises(duckdb.Error, match=r"^Conversion Error: Could not convert string 'q'"):
             catalogue.fetch_frame(con, sql)
