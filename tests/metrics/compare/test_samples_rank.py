@@ -7,7 +7,7 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from fairmfu.ingest import read_logs
@@ -18,9 +18,11 @@ from fairmfu.reports.comparison.comparison import Comparison, compare
 STEPS = 40
 
 
-def pipeline_log(seconds: float, batch: int, loss: float = 2.0, every: int = 1) -> str:
+def pipeline_log(
+    seconds: float, batch: int, loss: float = 2.0, every: int = 1, day: int = 4
+) -> str:
     """DeepSpeed's pipeline engine: two lines every `every` steps, without tokens or model."""
-    at, lines = datetime(2026, 9, 4, 15), []
+    at, lines = datetime(2026, 9, day, 15), []
     for step in range(1, STEPS + 1):
         took = seconds * (1 + 0.002 * ((7 * step) % 5 - 2))
         at += timedelta(seconds=took)
@@ -51,8 +53,11 @@ def compared(folder: Path, **logs: str) -> Comparison:
 def test_equal_batches_rank_by_samples(
     tmp_path_factory: pytest.TempPathFactory, seconds: float, times: float, batch: int
 ) -> None:
+    """If all rates of a log end in 0, their last digit is not seen: the batch may be unknown."""
+    rates = (batch / seconds, batch / (seconds * times))
+    assume(all(round(rate, 3) != round(rate, 2) for rate in rates))
     folder = tmp_path_factory.mktemp("logs")
-    slow, fast = pipeline_log(seconds * times, batch), pipeline_log(seconds, batch)
+    slow, fast = pipeline_log(seconds * times, batch, day=5), pipeline_log(seconds, batch)
     found = compared(folder, slow=slow, fast=fast)
     best, other = found.table.to_dicts()
     assert (best["name"], best["ranked_unit"], best["samples_per_update"]) == (
@@ -67,6 +72,14 @@ def test_equal_batches_rank_by_samples(
     assert "Ranked by samples/s, because the logs state no sequence length" in sentence
     assert f"both have a global batch of {batch}." in sentence
     assert "equal model, sequence length, packing, GPUs" in sentence
+
+
+def test_a_batch_whose_rates_hide_a_digit_is_unknown(tmp_path: Path) -> None:
+    """0.010 at 192 s reads as 0.01: one or two samples."""
+    found = compared(tmp_path, slow=pipeline_log(192.0, 2), fast=pipeline_log(48.0, 2))
+    batches = dict(found.table.select("name", "samples_per_update").rows())
+    assert batches == {"fast": 2, "slow": None}
+    assert found.table["rank"].to_list() == [None, None]
 
 
 @pytest.mark.parametrize(
