@@ -747,15 +747,16 @@ MAX_VALUE_LENGTH: Final = 60
 
 def _differences(group: Sequence[MetricsRow], without: Sequence[str] = ()) -> list[str]:
     """Return known differences within a group, then columns that only some runs state."""
+    known = {name: _known(name, group) for name in VARIABLE_COLUMNS}
     differs = [
-        f"{COLUMN_LABELS.get(name, name)}: {' vs '.join(_shortened(_known(name, group)))}"
-        for name in varying_columns(group)
-        if name not in without
+        f"{COLUMN_LABELS.get(name, name)}: {' vs '.join(_shortened(values))}"
+        for name, values in known.items()
+        if len(values) > 1 and name not in without
     ]
     partly = [
         COLUMN_LABELS.get(name, name)
-        for name in VARIABLE_COLUMNS
-        if len(_known(name, group)) == 1 and any(_value(row, name) is None for row in group)
+        for name, values in known.items()
+        if len(values) == 1 and any(_value(row, name) is None for row in group)
     ]
     if partly:
         differs.append(f"{STATED_BY_SOME}{', '.join(partly)}")
