@@ -436,10 +436,9 @@ class LineAddition:
     `make_add_text` gets the texts of a file, from a line before the first with `to` on, and reads
     as far as needed. It returns the function called for all lines with `to`, in order. The function
     adds nothing, and learns nothing, if neither neighbour has `told_by`. None: only `join` can read
-    the file. renames: (texts, old,
-    new): from a line with one of the texts on, new replaces old. tags: before lines of a file of
-    several writers; `join` reads the lines of a writer as adjacent. For a file with several lines
-    with `to`, the result is the same as by `join`.
+    the file. renames: (texts, old, new): from a line with one of the texts on, new replaces old.
+    tags: before lines of a file of several writers; `join` reads the lines of a writer as adjacent.
+    For a file with several lines with `to`, the result is the same as by `join`.
     """
 
     to: str

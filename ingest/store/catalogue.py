@@ -147,7 +147,7 @@ def fetch_frame(
 
 
 STREAM_ERROR: Final = "got external error: "
-"""What Polars puts before an error of DuckDB."""
+"""Beginning of an error of DuckDB in Polars."""
 
 
 def create_tables(connection: Connection) -> None:

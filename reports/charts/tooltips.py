@@ -27,7 +27,7 @@ CONVENTIONS: Final = ("exact_own", "full_own", "exact_bf16", "full_bf16")
 """Attention and peak of an MFU; the page shows the first until the reader chooses another."""
 
 Card = dict[str, Any]
-"""What a chart or a table shows of a run, by name: see `run_cards`."""
+"""Fields of a run in charts and tables, by name: see `run_cards`."""
 
 
 def run_cards(rows: Iterable[ComparisonRow]) -> list[Card]:

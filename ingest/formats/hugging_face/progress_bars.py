@@ -150,7 +150,8 @@ class _Launch:
 def _redrawn(dicts: Iterable[DictBars]) -> tuple[bool | None, bool]:
     """Return whether the bar after a dict is the dict's, None if unknown; and a sign.
 
-    The sign counts without another: the first dict has only a bar after it. False needs the agreement of all dicts: bars before dicts may still turn out to be old.
+    The sign counts without another: the first dict has only a bar after it. False needs the
+    agreement of all dicts: bars before dicts may still turn out to be old.
     """
     launch, verdict, alone = _Launch(), None, None
     for beside in dicts:

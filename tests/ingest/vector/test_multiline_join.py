@@ -71,7 +71,7 @@ def by_line(path: Path) -> Records:
 
 
 def by_block(path: Path) -> tuple[bool, list[tuple[object, ...]]]:
-    """Whether blocks have the additions, and their lines."""
+    """Return whether blocks have the additions, and their lines."""
     assert ADDITION is not None
     found, chunks = join_chunks(ADDITION, Source(path).chunks())
     return found, [tuple(line) for chunk in chunks for line in chunk.lines()]
