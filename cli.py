@@ -1464,9 +1464,11 @@ def query(sql: str, store: Path, memory_limit: float, timeout: float, output: st
 
     opened = _open(store)
     limits = QueryLimits(memory_bytes=int(memory_limit * 1024**3), timeout_s=timeout)
-    click.echo(render_frame(select(opened, sql, _overlay(), limits), output))
+    metrics = _metrics(opened)
+    found = select(opened, sql, limits=limits, metrics=metrics)
+    click.echo(render_frame(found, output))
     if "metrics" in sql.lower():
-        _end(_metrics(opened).select("name", "error").iter_rows(named=True))
+        _end(metrics.select("name", "error").iter_rows(named=True))
 
 
 @main.command()
@@ -2251,7 +2253,7 @@ def _named_baselines(store: Store) -> Sequence[str]:
 def _open(path: Path, wait: float | None = None) -> Store:
     from fairmfu.ingest import Store
 
-    return Store(path, patience_s=wait, notify=lambda words: click.echo(words, err=True))
+    return Store(path, patience_s=wait, notify=_say)
 
 
 def _metrics(store: Store) -> pl.DataFrame:

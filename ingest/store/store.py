@@ -141,7 +141,7 @@ class Store:
         path: a folder, or an address at an object store (`s3://bucket/perf`).
         patience_s: how long a write waits for another writer [s], by default
         lock.DEFAULT_PATIENCE_S.
-        notify: receives a sentence about such a wait.
+        notify: receives sentences about such waits, and about metrics that cannot be kept.
 
         Raises StoreError if the path has glob characters.
         """

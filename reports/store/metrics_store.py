@@ -172,27 +172,36 @@ def stored_analysis(
 
     choose_runs: receives the metrics of all runs, and returns some of the rows
     """
+    found = _outdated(store, overlay)
+    if choose_runs is None or len(store.runs_changed_since(-1)) < MIN_RUNS_TO_CHOOSE:
+        if _are_most_new(store, found):
+            return _all_at_once(store, found, overlay)
+        choose_runs = None
+    state = _current(store, overlay, found)
+    return StoredAnalysis(_analysis(store, state, choose_runs, overlay), state)
+
+
+def _analysis(
+    store: Store,
+    state: MetricsState,
+    choose_runs: Callable[[pl.DataFrame], pl.DataFrame] | None,
+    overlay: Sequence[Accelerator],
+) -> Analysis:
+    """Return the analysis of chosen runs, as `stored_analysis`; None chooses all."""
     from fairmfu.metrics.pipeline.analysis import analyse  # noqa: PLC0415 - imports much
     from fairmfu.metrics.pipeline.incremental import rescore  # noqa: PLC0415 - imports much
 
-    height = len(store.runs_changed_since(-1))
-    choose_all = choose_runs is None or height < MIN_RUNS_TO_CHOOSE
-    found = _outdated(store, overlay)
-    if choose_all and _are_most_new(store, found):
-        state = _all_at_once(store, found, overlay)
-        return StoredAnalysis(not_null(not_null(state.rescored).analysis), state)
-    state = _current(store, overlay, found)
+    if choose_runs is None:
+        return analyse(store.tables(), overlay)
     metrics = state.metrics
-    if choose_runs is None or choose_all:
-        return StoredAnalysis(analyse(store.tables(), overlay), state)
     chosen = choose_runs(metrics)["run_id"].to_list()
-    if len(chosen) > MAX_CHOSEN_SHARE * height and state.rescored is None:
-        return StoredAnalysis(analyse(store.tables(), overlay), state)
+    if len(chosen) > MAX_CHOSEN_SHARE * metrics.height and state.rescored is None:
+        return analyse(store.tables(), overlay)
     done = None if state.rescored is None else state.rescored.analysis
     if done is None or not set(chosen) <= set(done.metrics["run_id"]):
         runs = store.table("runs")
         done = not_null(rescore(runs, state.kept, chosen, store.tables, overlay).analysis)
-    return StoredAnalysis(replace(done, metrics=metrics), state)
+    return replace(done, metrics=metrics)
 
 
 def stored_comparison(
@@ -212,7 +221,7 @@ def stored_comparison(
     chosen = choose_runs(metrics)
     kept = state.kept.join(chosen.select("run_id"), on="run_id")
     if kept["bridges"].null_count():
-        return stored_analysis(store, choose_runs, overlay).analysis
+        return _analysis(store, state, choose_runs, overlay)
 
     def read(ids: set[str]) -> LaunchTables:
         from fairmfu.metrics.pipeline.launch_tables import LaunchTables  # noqa: PLC0415 - imports much
@@ -250,7 +259,7 @@ def stored_runs(
 
     found = _outdated(store, overlay, large=large)
     if choose_runs is None and _are_most_new(store, found):
-        return StoredRuns(*stored_analysis(store, choose_runs, overlay))
+        return StoredRuns(*_all_at_once(store, found, overlay))
     state = _current(store, overlay, found)
     metrics = state.metrics
     chosen = metrics if choose_runs is None else choose_runs(metrics)
@@ -260,7 +269,7 @@ def stored_runs(
     linked = linked_runs(state.kept, ids)
     failed = metrics.filter(pl.col("run_id").is_in(list(linked)), pl.col("error").is_not_null())
     if failed.height or kept["bridges"].null_count() or kept["audit"].null_count():
-        return StoredRuns(*stored_analysis(store, choose_runs, overlay))
+        return StoredRuns(_analysis(store, state, choose_runs, overlay), state)
     wanted = None if chosen.height == metrics.height else sorted(linked)
 
     def read_facts(run_ids: Sequence[str] | None) -> pl.DataFrame:
@@ -304,8 +313,10 @@ def _are_most_new(store: Store, outdated: _Outdated) -> bool:
     )
 
 
-def _all_at_once(store: Store, outdated: _Outdated, overlay: Sequence[Accelerator]) -> MetricsState:
-    """Return the state with all runs computed together, and keep it if possible."""
+def _all_at_once(
+    store: Store, outdated: _Outdated, overlay: Sequence[Accelerator]
+) -> StoredAnalysis:
+    """Analyse all runs together, and keep their metrics if possible."""
     from fairmfu.metrics.pipeline.incremental import rescore  # noqa: PLC0415 - imports much
 
     runs = store.table("runs")
@@ -318,7 +329,7 @@ def _all_at_once(store: Store, outdated: _Outdated, overlay: Sequence[Accelerato
         outdated.unlike,
     )
     _keep_if_possible(store, state)
-    return state
+    return StoredAnalysis(not_null(done.analysis), state)
 
 
 MIN_RUNS_TO_CHOOSE: Final = 20
@@ -374,10 +385,24 @@ def _current(store: Store, overlay: Sequence[Accelerator], outdated: _Outdated) 
 
 
 def _keep_if_possible(store: Store, state: MetricsState) -> None:
-    """Store computed metrics, as `current_metrics` describes."""
+    """Store computed metrics, as `current_metrics` describes.
+
+    Where that is not done, and computing takes long, name the command that does it.
+    """
     if not state.outdated:
         with suppress(StoreError):
             store_metrics(store.without_waiting(), state)
+    elif len(state.outdated) >= MIN_OUTDATED_TO_TELL:
+        store.says(NOT_KEPT.format(runs=len(state.outdated)))
+
+
+MIN_OUTDATED_TO_TELL: Final = 50
+"""Fewest runs whose metrics take a noticeable time, about half a second."""
+
+NOT_KEPT: Final = (
+    "The kept metrics of {runs:,} runs are of an earlier fairmfu or of other accelerators, so each "
+    "command computes them again. To keep them: fairmfu rescore"
+)
 
 
 def query(
@@ -385,6 +410,8 @@ def query(
     sql: str,
     overlay: Sequence[Accelerator] = (),
     limits: QueryLimits | None = None,
+    *,
+    metrics: pl.DataFrame | None = None,
 ) -> pl.DataFrame:
     """Return the rows of one SELECT over the store's tables and the metrics.
 
@@ -392,14 +419,15 @@ def query(
         tables: ingest.core.schema.TABLES, and `current_metrics` for metrics (tgs [tokens/s/GPU],
         mfu [fraction]).
 
-    limits: of memory and time.
+    limits: of memory and time. metrics: those of `current_metrics`, if at hand.
 
     Raises StoreError with DuckDB's own message, above a limit, or if the store is missing or
     damaged.
 
     >>> query(Store("perf"), "select name, tgs, mfu from metrics order by tgs desc")
     """
-    metrics = current_metrics(store, overlay)
+    if metrics is None:
+        metrics = current_metrics(store, overlay)
     note_progress("Running the query")
     return store.query(sql, {METRICS_TABLE: metrics}, limits)
 
