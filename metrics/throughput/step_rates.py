@@ -6,7 +6,7 @@ Frames in, frames out; no file is opened here.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from math import ceil, floor
+from math import ceil, floor, isclose
 from typing import Any, Final
 
 import numpy as np
@@ -62,7 +62,8 @@ def step_rates(
         columns["seconds_per_step_low"] = 1 / sure.high
         columns["seconds_per_step_high"] = 1 / sure.low
     columns["memory_slope"] = _memory_slope(columns["memory_changes"], seconds)
-    batch, every = _samples_per_update(windows, facts), _steps_per_update(windows)
+    every = _steps_per_update(windows)
+    batch = _samples_per_update(windows, facts, columns["tokens_per_update"])
     columns["samples_per_update"] = batch
     if seconds > 0 and batch is not None and every is not None:
         columns["samples_per_second"] = batch / every / seconds
@@ -83,19 +84,27 @@ def _memory_slope(changes: Sequence[MemoryChange] | None, seconds: float) -> flo
     return 0.0
 
 
-def _samples_per_update(windows: RunArrays, facts: Mapping[str, Any]) -> float | None:
+def _samples_per_update(
+    windows: RunArrays, facts: Mapping[str, Any], tokens: float | None
+) -> float | None:
     """Return the samples of an optimizer update over all GPUs; None if they vary.
 
-    They are stated for the run, printed with the steps, or follow from rates and times.
+    They are printed with the steps, stated for the run, or follow from rates and times. If lines
+    and run disagree, the tokens decide: a batch may ramp up to the stated size, and a fork of
+    Megatron-DeepSpeed prints the batch of one replica.
+
+    tokens: of an update, with padding
     """
     if not _has_one_size(_slots(windows)):
         return None
-    if (batch := facts.get("global_batch_size")) is not None:
-        return float(batch)
-    printed = windows["samples"][windows["samples"] > 0]
+    printed, stated = windows["samples"][windows["samples"] > 0], facts.get("global_batch_size")
     if not len(printed):
-        return _logged_batch(windows)
-    return float(printed[-1]) if _has_one_size(printed) else None
+        return _logged_batch(windows) if stated is None else float(stated)
+    if not _has_one_size(printed):
+        return None
+    length = (facts.get("seq_len") or 0) * (facts.get("sequences_per_sample") or 1)
+    fits = tokens is not None and isclose(tokens, printed[-1] * length)
+    return float(printed[-1] if stated is None or fits else stated)
 
 
 def _logged_batch(windows: RunArrays) -> float | None:

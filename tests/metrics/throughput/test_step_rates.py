@@ -104,6 +104,16 @@ def test_a_batch_printed_with_the_steps_counts_unless_the_run_states_another(
     assert row["samples_per_second"] == (batch and batch / 2)
 
 
+@pytest.mark.parametrize("gpus", [1, 6, 7])
+def test_while_a_batch_ramps_up_its_size_is_that_of_the_lines(gpus: int) -> None:
+    """The run states the size at its end: 12 samples in 2 s, not 1,536."""
+    given_ = {"global_batch_size": 1536, "seq_len": 2048, "gpus": gpus, "packed": "true"}
+    row = logged({}, given_, samples=12)
+    assert (row["samples_per_update"], row["samples_per_second"]) == (12, 6)
+    assert row["tokens_per_update"] == 12 * 2048
+    assert row["tgs"] * gpus == pytest.approx(6 * 2048)
+
+
 def test_a_changing_rate_names_no_batch() -> None:
     rows = (
         {"step": at, "elapsed_s": 2.0, "logged_samples_per_second": 2.0 + at % 2}
