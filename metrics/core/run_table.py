@@ -450,17 +450,24 @@ def with_cross_run_warnings(metrics: pl.DataFrame) -> pl.DataFrame:
 
 def short_doubt(doubts: Sequence[str]) -> str | None:
     """Return the worst of a run's doubts in a few words; None without doubts."""
+    clause = worst_doubt(doubts, CLAUSE_ENDS)
+    if clause is None or len(clause) <= MAX_CLAUSE:
+        return clause
+    return f"{clause[: MAX_CLAUSE - 1].rstrip()}…"
+
+
+def worst_doubt(doubts: Sequence[str], ends: Sequence[str] = (". ", ": ")) -> str | None:
+    """Return the worst of a run's doubts up to one of `ends`; None without doubts."""
     if not doubts:
         return None
     worst = next((doubt for doubt in doubts if doubt.startswith(NOT_RANKED)), doubts[0])
     clause = as_sentence(worst)
-    ends = (
-        at for mark in (". ", ": ", "; ", " (", ", ") if (at := clause.find(mark, MIN_CLAUSE)) > 0
-    )
-    clause = clause[: min(ends, default=len(clause))].removesuffix(".")
-    return clause if len(clause) <= MAX_CLAUSE else f"{clause[: MAX_CLAUSE - 1].rstrip()}…"
+    found = (at for mark in ends if (at := clause.find(mark, MIN_CLAUSE)) > 0)
+    return clause[: min(found, default=len(clause))].removesuffix(".")
 
 
+CLAUSE_ENDS: Final = (". ", ": ", "; ", " (", ", ")
+"""Where a doubt beside a figure may end."""
 MIN_CLAUSE: Final = 24
 MAX_CLAUSE: Final = 44
 """Characters of a doubt shown beside a figure; the warnings show the whole sentence."""

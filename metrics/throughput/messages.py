@@ -289,13 +289,13 @@ ACCUMULATION_UNKNOWN: Final = MessageKind(
 )
 EVIDENCE_APART: Final = MessageKind(
     "evidence-apart",
-    "TGS by {other} is {gap:.1%} {side} than by {kind}: {cause}",
+    "TGS by {other} is {gap} {side} than by {kind}: {cause}",
     "doubt",
     when="Two kinds of times in the log give different rates.",
 )
 EVIDENCE_MISCOUNTED: Final = MessageKind(
     "evidence-miscounted",
-    "TGS by {other} is {gap:.1%} {side} than by {kind}: {cause}",
+    "TGS by {other} is {gap} {side} than by {kind}: {cause}",
     "unranked",
     when="Rates by two kinds of times differ by a whole factor: tokens are miscounted.",
 )

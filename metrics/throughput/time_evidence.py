@@ -261,11 +261,19 @@ def evidence_warning(comparison: EvidenceComparison) -> Message | None:
     return kind(
         "unranked" if comparison.contradicts else None,
         other=EVIDENCE_LABELS[comparison.other],
-        gap=abs(comparison.gap),
+        gap=_gap_text(abs(comparison.gap)),
         side="higher" if comparison.gap > 0 else "lower",
         kind=EVIDENCE_LABELS[comparison.kind],
         cause=comparison.cause or "no known cause",
     )
+
+
+def _gap_text(gap: float) -> str:
+    return f"{gap:.1%}" if gap < MAX_GAP_IN_PERCENT else f"{gap:,.0f}x"
+
+
+MAX_GAP_IN_PERCENT: Final = 10
+"""Largest gap, as a share, that is told in percent."""
 
 
 # --- the same steps -------------------------------------------------------------------------

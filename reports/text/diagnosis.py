@@ -14,6 +14,7 @@ from fairmfu.metrics.core.run_table import (
     SlowRanks,
     SpeedLevel,
     not_null,
+    worst_doubt,
 )
 from fairmfu.metrics.core.run_words import (
     DATA_LOADING,
@@ -98,9 +99,15 @@ def _rate(row: MetricsRow) -> str:
     if row["tgs_end_to_end"] is not None and row["levels"]:
         told.append(f"{count(row['tgs_end_to_end'])} tokens/s/GPU end to end")
     if told:
-        return f"Rate: {', '.join(told)}.{_spikes(row)}"
+        return f"Rate: {', '.join(told)}.{_refuted(row)}{_spikes(row)}"
     reason, lacks = explain_missing_rate(row)
     return f"Rate: unknown, because {reason}." if reason and not lacks else ""
+
+
+def _refuted(row: MetricsRow) -> str:
+    """Return the doubt because of which the rate is not ranked, in a few words."""
+    graver, _ = by_gravity(row["doubts"] or [])
+    return f" In doubt: {worst_doubt(graver)}." if graver else ""
 
 
 def _ranked_steps(row: MetricsRow) -> str:

@@ -175,6 +175,15 @@ def test_the_rate_stands_behind_the_outcome_with_its_interval_and_mfu() -> None:
     )
 
 
+def test_a_rate_that_is_not_ranked_has_its_doubt_beside_it() -> None:
+    other = "TGS by time stamps is 99.8% higher than by the logged rate"
+    doubts = ["Loss is of one rank.", f"Not ranked: {other}: tokens per step seem 2x too high."]
+    doubted = row(tgs=5_800.0, doubts=doubts, warnings=doubts)
+    assert diagnosis(doubted)[1] == f"Rate: 5,800 tokens/s/GPU. In doubt: {other}."
+    ranked = row(tgs=5_800.0, doubts=doubts[:1], warnings=doubts[:1])
+    assert diagnosis(ranked)[1] == "Rate: 5,800 tokens/s/GPU."
+
+
 def test_an_unknown_rate_has_its_reason() -> None:
     ended = row(steps=0, warnings=["This launch has no training step."], warning_kinds=["no-steps"])
     assert diagnosis(ended)[1:] == ["Rate: unknown, because this launch has no training step."]
