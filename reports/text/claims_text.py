@@ -209,7 +209,7 @@ def _by_run(
         do = [(run, *found[cause]) for run, found in runs if _does(found, cause)]
         if len(do) > 1:
             factors = " and ".join(f"x{times:.2f}" for _, times, _ in do)
-            both.append(f"both differ from ours in {plain(_shared(cause, do))} ({factors})")
+            both.append(f"both differ from ours: {plain(_shared(cause, do))} ({factors})")
         else:
             ((run, times, text),) = do
             said = text or CAUSE_CLAUSES[cause][0 if times > 1 else 1]

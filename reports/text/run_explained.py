@@ -361,9 +361,10 @@ def _full(mfu: float | None) -> str:
 
 
 def _interval(row: MetricsRow) -> str:
-    if row["tgs_low"] is None:
+    low, high = row["tgs_low"], row["tgs_high"]
+    if low is None or high is None:
         return confidence_text(row)
-    bounds = f"{row['tgs_low']:,.0f} to {row['tgs_high']:,.0f}"
+    bounds = f"{count(low)} to {count(high)}"
     return f"95 % interval {bounds}, from {confidence_text(row)}"
 
 
@@ -521,7 +522,8 @@ def _audit(row: MetricsRow, audit: Audit) -> str:
     if audit.reproduced is None:
         told = not_compared_reason(audit)
     elif audit.reproduced:
-        told = f"reproduced: all {lines:,} lines, to the last logged digit"
+        counted = "the only line" if lines == 1 else f"all {lines:,} lines"
+        told = f"reproduced: {counted}, to the last logged digit"
         told += (
             f", with a sequence length per line: {_lengths(lengths)}"
             if (lengths := row["logged_lengths"])

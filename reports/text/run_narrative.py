@@ -48,13 +48,16 @@ def _outcome_label(row: MetricsRow) -> str:
 
 def _last_step(row: MetricsRow) -> str:
     """Return the last step of a launch that ended before its time, or may have."""
-    last, whole = row["last_step"], row["total_steps"]
-    is_early = whole is not None and last is not None and last < whole
-    if last is None or (row["outcome"] == "completed" and not is_early):
+    last, whole, lines = row["last_step"], row["total_steps"], row["steps"]
+    if last is None:
         return ""
-    if row["outcome"] == "completed":
+    left = 0 if whole is None else whole - last
+    if row["outcome"] != "completed":
+        return f", last step {last:,}{f' of {whole:,}' if left > 0 else ''}"
+    # what follows the last logged step prints nothing, if it is less than the usual distance
+    if left > 0 and lines and left >= last / lines and lines > 1:
         return f" at step {last:,}, before the planned {whole:,}"
-    return f", last step {last:,}{f' of {whole:,}' if is_early else ''}"
+    return ""
 
 
 def _cut(text: str) -> str:

@@ -22,6 +22,23 @@ def row(**values: object) -> dict[str, Any]:
     return dict.fromkeys(METRICS) | {"outcome": "completed"} | values
 
 
+@pytest.mark.parametrize(
+    ("last", "planned", "lines", "words"),
+    [
+        (30, 35, 4, ""),  # a line each 10 steps: steps 31 to 35 print none
+        (30, 40, 4, " at step 30, before the planned 40"),
+        (1, 3, 1, ""),
+        (3, 3, 3, ""),
+        (2, 3, 2, " at step 2, before the planned 3"),
+    ],
+)
+def test_an_early_end_is_told_if_a_line_is_missing(
+    last: int, planned: int, lines: int, words: str
+) -> None:
+    ended = row(last_step=last, total_steps=planned, steps=lines)
+    assert outcome_sentence(ended) == f"Outcome: completed{words}."
+
+
 def test_ranks_are_told() -> None:
     told = outcome_sentence(
         row(
