@@ -10,7 +10,7 @@ Frames in, frames out; a pure function of its input, and the order of rows does 
 from __future__ import annotations
 
 import re
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -158,9 +158,9 @@ MARK_LABELS: Final = {
 HASH_LENGTHS: Final = {"work": 6, "commit": 9}
 """Characters of hashes to show."""
 
-MIN_SETTING_RETURNS: Final = 2
-"""Fewest returns of a setting's earlier values to report jobs of different settings that take
-turns: a single return is a change that was reverted.
+MIN_RETURNS: Final = 2
+"""Fewest returns to earlier jobs, or earlier values of a setting, that make jobs take turns: a
+single return is a change that was reverted.
 """
 
 MIN_WINDOW_SHARE: Final = 3 / 4
@@ -172,7 +172,7 @@ MIN_RUNS_BEFORE: Final = 3
 """Most and fewest earlier runs to judge a run's length by."""
 
 UNNAMED_JOB: Final = "unnamed_job"
-"""Column of points: the job, where its facts do not name the series."""
+"""Column of points: the job, where its facts alone do not name the series."""
 
 NIGHT_START: Final = timedelta(hours=12)
 """Start of a night: from noon to noon."""
@@ -261,7 +261,7 @@ def _points_in_series(
         {"run_id": row["run_id"], "name": row["name"], "why": _why_not(row, by)}
         for row in metrics_rows(rows.filter(~whole))
     ]
-    rows = _with_facts_of_job(rows.filter(whole), by)
+    rows = _apart_by_job(_with_facts_of_job(rows.filter(whole), by), key)
     key = [*key, UNNAMED_JOB]
     keys = rows.select(key).unique()
     named = keys.with_columns(series=pl.Series(_labels(keys.to_dicts(), by), dtype=TEXT))
@@ -297,6 +297,28 @@ def _with_facts_of_job(rows: pl.DataFrame, by: Sequence[str]) -> pl.DataFrame:
     )
     lacks = pl.any_horizontal(pl.col(by).is_null()) if by else pl.lit(value=False)
     return filled.with_columns(pl.when(lacks).then("job").alias(UNNAMED_JOB))
+
+
+def _apart_by_job(rows: pl.DataFrame, key: Sequence[str]) -> pl.DataFrame:
+    """Name the job of runs whose facts are those of several jobs that take turns.
+
+    A single return to an earlier job is a job that moved and moved back.
+
+    key: columns that runs of one series share
+    """
+    known = rows.filter(pl.col("job").is_not_null()).sort("at", "run_id")
+    before = pl.col("job").shift(1).over(key)
+    turns = (
+        known.filter(pl.col("job").ne_missing(before))
+        .group_by(key)
+        .agg(returns=pl.len() - pl.col("job").n_unique())
+    )
+    shared = turns.filter(pl.col("returns") >= MIN_RETURNS).select(*key, takes_turns=True)
+    return (
+        rows.join(shared, on=key, how="left", nulls_equal=True, maintain_order="left")
+        .with_columns(pl.when("takes_turns").then("job").otherwise(UNNAMED_JOB).alias(UNNAMED_JOB))
+        .drop("takes_turns")
+    )
 
 
 def _short(rows: pl.DataFrame, held: Collection[str]) -> pl.Series:
@@ -336,11 +358,19 @@ def _why_not(row: MetricsRow, by: Sequence[str]) -> str:
 
 
 def _labels(keys: Sequence[Row], by: Sequence[str]) -> list[str]:
-    """Return the series keys in words; the folder of a job whose name is not enough."""
-    short = [_label(row, by, str(row[UNNAMED_JOB]).rpartition("/")[2]) for row in keys]
+    """Return the series keys in words, with as many folders of a job as needed."""
+    paths = [str(row[UNNAMED_JOB]).split("/") for row in keys]
+    longer = [
+        [_label(row, by, "/".join(path[-n:])) for row, path in zip(keys, paths, strict=True)]
+        for n in range(1, 1 + max(map(len, paths), default=0))
+    ]
+    counts = list(map(Counter, longer))
     return [
-        label if short.count(label) == 1 else _label(row, by, str(row[UNNAMED_JOB]))
-        for label, row in zip(short, keys, strict=True)
+        next(
+            (each[at] for each, count in zip(longer, counts, strict=True) if count[each[at]] == 1),
+            longer[-1][at],
+        )
+        for at in range(len(keys))
     ]
 
 
@@ -441,14 +471,14 @@ _LAST_VERSION: Final = re.compile(r"\bV?(\d+(?:\.\d+)+)\D*$")
 
 
 def _setups(points: pl.DataFrame, by: Sequence[str]) -> list[str]:
-    """Return settings that alternate, with at least MIN_SETTING_RETURNS returns."""
+    """Return settings that alternate, with at least MIN_RETURNS returns."""
     found = []
     for name in _explanatory_columns(by):
         values = points[name].drop_nulls()
         new = values[:1].append(values.filter(values != values.shift(1)))
         said = [_shown_value(name, value) for value in new]
         turns = said[:1] + [after for before, after in pairwise(said) if after != before]
-        if len(turns) - len(set(turns)) >= MIN_SETTING_RETURNS:
+        if len(turns) - len(set(turns)) >= MIN_RETURNS:
             found.append(f"{MARK_LABELS.get(name, name)}: {' / '.join(sorted(set(turns)))}")
     return found
 

@@ -64,8 +64,8 @@ def jobs_of_runs(runs: pl.DataFrame, points: pl.DataFrame, by: Sequence[str]) ->
     facts, places = _by_facts(rows, series_of, by), _by_place(rows, series_of)
     for row in rows:
         if row["run_id"] not in series_of:
-            known = facts.get(_facts(row, by))
             near = places.get(row["place"], [])
+            known = _only(facts.get(_facts(row, by), []))
             one = known or _only(_compatible(row, near, facts, by))
             if one is not None:
                 series_of[row["run_id"]] = one
@@ -99,12 +99,14 @@ def _facts(row: Row, by: Sequence[str]) -> tuple[Any, ...] | None:
 
 def _by_facts(
     rows: Sequence[Row], series_of: Mapping[str, str], by: Sequence[str]
-) -> dict[tuple[Any, ...] | None, str]:
-    """Return the series by its facts."""
-    placed = ((row, series_of.get(row["run_id"])) for row in rows)
-    found = {_facts(row, by): series for row, series in placed if series is not None}
+) -> dict[tuple[Any, ...] | None, list[str]]:
+    """Return the series by their facts: several of jobs that take turns."""
+    found: dict[tuple[Any, ...] | None, dict[str, None]] = defaultdict(dict)
+    for row in rows:
+        if (series := series_of.get(row["run_id"])) is not None:
+            found[_facts(row, by)][series] = None
     found.pop(None, None)
-    return found
+    return {facts: list(several) for facts, several in found.items()}
 
 
 def _by_place(rows: Sequence[Row], series_of: Mapping[str, str]) -> dict[str, list[str]]:
@@ -116,13 +118,14 @@ def _by_place(rows: Sequence[Row], series_of: Mapping[str, str]) -> dict[str, li
 
 
 def _compatible(
-    row: Row, series: Sequence[str], facts: Mapping[Any, str], by: Sequence[str]
+    row: Row, series: Sequence[str], facts: Mapping[Any, Sequence[str]], by: Sequence[str]
 ) -> list[str]:
     """Return the series that agree with the known facts of a run; all if none does."""
     own = [row[name] for name in (*by, "synthetic")]
     fits = [
         name
-        for values, name in facts.items()
+        for values, names in facts.items()
+        for name in names
         if name in series and all(a is None or a == b for a, b in zip(own, values, strict=True))
     ]
     return fits or list(series)

@@ -579,6 +579,38 @@ def test_two_jobs_of_one_name_are_two_series() -> None:
     assert sorted(found.series["series"].str.slice(-11)) == ["job a/titan", "job b/titan"]
 
 
+def by_turns(*jobs: str) -> History:
+    """Runs of equal facts, one a night, of these jobs."""
+    rows = runs(LEVEL[: len(jobs)])
+    return of_jobs(*((job, [row]) for job, row in zip(jobs, rows, strict=True)))
+
+
+def test_jobs_of_equal_facts_that_take_turns_are_a_series_each() -> None:
+    found = by_turns(*["logs/a", "logs/b"] * 10)
+    assert found.series["series"].to_list() == [f"{LABEL}, job a", f"{LABEL}, job b"]
+    assert found.series["points"].to_list() == [10, 10]
+    assert by_turns("a", "b", "a", "b").series.height == 2
+    assert by_turns("a", "b", "b", "a").series.height == 1  # moved, and moved back
+
+
+@given(st.lists(st.integers(1, 5), min_size=1, max_size=4))
+def test_a_job_that_moves_on_stays_one_series(lengths: list[int]) -> None:
+    places = [f"logs/{n}" for n, length in enumerate(lengths) for _ in range(length)]
+    assert row(by_turns(*places).series)["series"] == LABEL
+
+
+def test_jobs_of_equal_facts_do_not_hide_each_others_change() -> None:
+    steady, slower = runs(LEVEL), runs([*LEVEL[:10], *DOWN])
+    for other in slower:
+        other["run_id"] += "-b"
+    found = of_jobs(("logs/a", steady), ("logs/b", slower))
+    assert row(found.changes)["series"] == f"{LABEL}, job b"
+    assert dict(found.series.select("series", "state").iter_rows()) == {
+        f"{LABEL}, job a": "steady",
+        f"{LABEL}, job b": "regressed",
+    }
+
+
 def test_a_fact_that_becomes_known_or_unknown_is_a_mark() -> None:
     known = [None] * 5 + ["bf16"] * 10 + [None] * 5
     found = of_jobs(("logs/titan", runs(LEVEL, precision=known)))

@@ -408,6 +408,34 @@ def test_nights_that_crash_and_miss(nightly: Callable[..., Result]) -> None:
     assert nightly("--fail-on", "regression").exit_code == 0
 
 
+def test_jobs_of_equal_facts_fail_and_miss_each_for_itself(
+    nightly: Callable[..., Result],
+) -> None:
+    def write_twins(night: int) -> list[Path]:
+        """Log of a job, and of another job with the same settings."""
+        first, second = (
+            write_night(Path(place), night, Plan(seed=seed), only=(0,))[0]
+            for seed, place in enumerate(("logs", "aside"))
+        )
+        twin = Path("logs/twin") / f"2026-03-{night:02}.log"
+        twin.parent.mkdir(parents=True, exist_ok=True)
+        return [first, second.replace(twin)]
+
+    for night in (1, 2, 3):
+        write_twins(night)
+    assert nightly().exit_code == 0
+    _, twin = write_twins(4)
+    crash(twin, 5, OOM)
+    assert nightly().exit_code == 5
+    data, _ = read()
+    assert data["says"].startswith("1 of 2 jobs failed tonight: twin, synthetic (out of memory")
+    write_twins(5)[1].unlink()
+    assert nightly().exit_code == 5
+    data, _ = read()
+    assert [one["id"] for one in data["findings"][:1]] == ["job-missing"]
+    assert data["says"].startswith("twin, synthetic has not run since")
+
+
 def test_a_job_whose_precision_no_line_states_is_watched(nightly: Callable[..., Result]) -> None:
     place = next(n for n, one in enumerate(SERIES) if facts_beside(one).startswith("precision"))
     plan = Plan(seed=5, changes={place: (Change(night=12, factor=0.9),)})
