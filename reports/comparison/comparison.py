@@ -134,14 +134,18 @@ class Comparison:
 
     @property
     def brief(self) -> list[str]:
-        """Sentences of the largest studies and groups, and counts of the rest."""
+        """Say who has no rank, who is faster, and what settings do; count the rest."""
         left, _ = self._unstudied()
         groups = ranked_groups(left)
         several = [group for group in groups if len(group) > 1]
-        told = self._study_sentences
-        told += verdict_sentences([row for group in several for row in group]) if several else []
+        verdicts = verdict_sentences([row for group in several for row in group]) if several else []
+        told = [*verdicts[:MAX_VERDICTS], *self._study_sentences, *verdicts[MAX_VERDICTS:]]
         shown = told[:MAX_SENTENCES]
-        return [*shown, *_rest(len(told) - len(shown), len(groups) - len(several), left)]
+        return [
+            *_left_apart(self.rows, len(self.rows), MAX_REASONS),
+            *shown,
+            *_rest(len(told) - len(shown), len(groups) - len(several)),
+        ]
 
     def _unstudied(self) -> tuple[list[ComparisonRow], pl.DataFrame]:
         """Return `rows` and `ranked` of what no study holds.
@@ -194,17 +198,25 @@ MAX_SHOWN_RUNS: Final = 40
 """Most runs of which the terminal shows all tables unasked."""
 MAX_SENTENCES: Final = 10
 """Most sentences on more runs."""
+MAX_VERDICTS: Final = 5
+"""Most rankings of like-for-like runs before the effects of settings."""
 MAX_REASONS: Final = 3
 
 
-def _left_apart(rows: Sequence[ComparisonRow], count: int) -> list[str]:
-    """Return that some runs have no rank, with the commonest reason."""
+def _left_apart(rows: Sequence[ComparisonRow], count: int, most: int = 1) -> list[str]:
+    """Return how many runs have no rank, with the commonest reasons.
+
+    count: of all runs; most: of reasons
+    """
     reasons = _reasons(rows)
     if not reasons:
         return []
-    ((why, times),) = reasons.most_common(1)
-    often = "" if times == reasons.total() else f" ({count_noun(times, 'run')})"
-    return [f"{reasons.total():,} of {count_noun(count, 'run')} not ranked: {why}{often}."]
+    whole = reasons.total()
+    told = [
+        why if times == whole else f"{why} ({count_noun(times, 'run')})"
+        for why, times in reasons.most_common(most)
+    ]
+    return [f"{whole:,} of {count_noun(count, 'run')} not ranked: {'; '.join(told)}."]
 
 
 def _reasons(rows: Sequence[ComparisonRow]) -> Counter[str]:
@@ -212,15 +224,11 @@ def _reasons(rows: Sequence[ComparisonRow]) -> Counter[str]:
     return Counter(row["not_ranked"][0] for row in rows if row["not_ranked"])
 
 
-def _rest(sentences: int, alone: int, rows: Sequence[ComparisonRow]) -> list[str]:
+def _rest(sentences: int, alone: int) -> list[str]:
     """Return what the brief answer leaves out, in counts."""
-    found = _reasons(rows)
-    apart, common = found.total(), found.most_common(MAX_REASONS)
-    reasons = "; ".join(f"{why} ({count_noun(n, 'run')})" for why, n in common)
     counts = (
         f"{count_noun(sentences, 'more comparison')}" if sentences > 0 else "",
         f"{count_noun(alone, 'run')} with nothing comparable" if alone else "",
-        f"{count_noun(apart, 'run')} not ranked, most often: {reasons}" if apart else "",
     )
     told = "; ".join(filter(None, counts))
     return [f"Not shown: {told}."] if told else []
