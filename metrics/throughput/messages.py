@@ -136,7 +136,7 @@ COUNTED_STALLS: Final = MessageKind(
     "stall, an evaluation or a checkpoint",
     "doubt",
     when="Slow windows without a reason in the log count in TGS.",
-    fix=ORIGINAL_LOG_FIX,
+    fix=f"{CHANGED_SPEED_FIX}; {ORIGINAL_LOG_FIX}",
 )
 FEW_WINDOWS: Final = MessageKind(
     "few-windows",

@@ -5,6 +5,7 @@ Frames in, frames out; no file is opened here.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -40,6 +41,8 @@ MAX_OUTLIERS: Final = 1 / 4
 """Largest share of a few windows that can be outliers: none of three."""
 MAX_TENTHS: Final = 9.5
 """Ratio from which tenths are not shown."""
+MAX_NAMED_STEPS: Final = 3
+"""Most slow windows whose steps are named."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,13 +50,14 @@ class Spikes:
     """Windows far slower than the others, without a cause in the log.
 
     slow, others: both kinds; counted: whether TGS includes the slow ones
-    period: steps between them; None if they follow no period
+    steps: last steps of the slow ones; period: steps between them; None without a period
     may_be_updates: the slow windows may be those with optimizer steps
     """
 
     slow: WindowSelection
     others: WindowSelection
     counted: bool
+    steps: Sequence[int] = ()
     period: int | None = None
     may_be_updates: bool = False
 
@@ -108,7 +112,8 @@ def find_spikes(windows: RunArrays, steady: WindowSelection, evidence: str) -> S
     )
     if not len(at) or not total(others.seconds) or not total(others.tokens):
         return None
-    return Spikes(slow, others, counted=True, may_be_updates=updates_unknown(windows))
+    steps = windows["step"][slow.indices].astype(np.int64).tolist()
+    return Spikes(slow, others, counted=True, steps=steps, may_be_updates=updates_unknown(windows))
 
 
 def spike_columns(spikes: Spikes | None) -> dict[str, float]:
@@ -162,9 +167,16 @@ def _counted(spikes: Spikes) -> str:
     """Return `_left_out` as a clause about windows that TGS includes."""
     verb, times = "is" if spikes.number == 1 else "are", _times(spikes.slow, spikes.others)
     return (
-        f"{spikes.number} of the {spikes.whole:,} windows in TGS, {spikes.share:.1%} of the "
-        f"measured time, {verb} {times} as slow as the rest"
+        f"{spikes.number} of the {spikes.whole:,} windows in TGS ({_places(spikes.steps)}), "
+        f"{spikes.share:.1%} of the measured time, {verb} {times} as slow as the rest"
     )
+
+
+def _places(steps: Sequence[int]) -> str:
+    """Return the steps of windows: `at steps 30, 50, 70 and 4 more`."""
+    named = ", ".join(f"{step:,}" for step in steps[:MAX_NAMED_STEPS])
+    more = len(steps) - MAX_NAMED_STEPS
+    return f"at step{'s' * (len(steps) > 1)} {named}{f' and {more:,} more' if more > 0 else ''}"
 
 
 def late_start_warning(

@@ -693,15 +693,18 @@ END_RATE_FACTS: Final = ("seq_len", "gpus", "packed")
 
 
 def _no_rate(windows: RunArrays, run: dict[str, Any], facts: dict[str, Any]) -> dict[str, Any]:
-    """Return the reason for a missing rate: missing facts, or no clean window.
+    """Return the reason for a missing rate: no clean window, or missing facts.
 
     run: as in `summarise`, with known facts of the whole run
     """
+    unclean = messages.NO_CLEAN_WINDOW if windows.height > 1 else messages.SINGLE_STEP
     times = ("elapsed", "clock", "stamp", "engine")
     timed = any(windows.has_any(f"{time}_time") for time in times)
     missing = counts.missing_rate_facts(windows, run, facts)
     uncounted = timed and not windows.has_any("tokens_per_gpu")
     other = nonstandard_work(facts.get("objective"))
+    if uncounted and choose_evidence(count_steps(windows), run["evidence"]) is None:
+        return {"throughput_missing": missing, "throughput_warnings": [unclean()]}
     if uncounted and (other or missing):
         is_padded = facts.get("packed") is False and "packed" in missing
         kind = other or (messages.PADDED_TOKENS_UNKNOWN if is_padded else None)
@@ -712,8 +715,7 @@ def _no_rate(windows: RunArrays, run: dict[str, Any], facts: dict[str, Any]) -> 
         return {"throughput_warnings": [messages.NO_TOKENS()]}
     if not timed and windows.height > 1:
         return {"throughput_warnings": [_untimed(run)]}
-    reason = messages.NO_CLEAN_WINDOW if windows.height > 1 else messages.SINGLE_STEP
-    return {"throughput_warnings": [reason()]}
+    return {"throughput_warnings": [unclean()]}
 
 
 def _untimed(run: Mapping[str, Any]) -> Message:

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from fairmfu.metrics.core.messages import as_sentence
 from fairmfu.metrics.core.run_arrays import RunArrays
+from fairmfu.metrics.throughput import outlier_warnings
 from fairmfu.metrics.throughput.outlier_warnings import (
     find_spikes,
     late_start_warning,
@@ -184,19 +185,32 @@ def test_what_completes_the_interval_of_step_1_is_no_slow_start() -> None:
     assert told.startswith(f"{LEFT_OUT}the first of 3 windows")
 
 
+@pytest.mark.parametrize(
+    ("steps", "named"),
+    [
+        ([30], "at step 30"),
+        ([30, 1000], "at steps 30, 1,000"),
+        ([*range(5)], "at steps 0, 1, 2 and 2 more"),
+    ],
+)
+def test_a_few_steps_are_named(steps: list[int], named: str) -> None:
+    assert outlier_warnings._places(steps) == named
+
+
 def test_a_window_that_counts_says_what_it_costs() -> None:
     """Nine of 10 s and one of 30 s: 100 steps in 120 s, in 100 s without it: 1 - 100 / 120."""
     told = counted(windows([99, *[10] * 4, 30, *[10] * 5], stalled=(5,)))
     assert told == (
-        "Slow time lowers TGS by 16.7%: 1 of the 10 windows in TGS, 25.0% of the measured time, "
-        "is 3x as slow as the rest. The log gives no reason for it; it may be a stall, an "
-        "evaluation or a checkpoint. Fix: if you removed lines from the log, ingest the original"
+        "Slow time lowers TGS by 16.7%: 1 of the 10 windows in TGS (at step 60), 25.0% of the "
+        "measured time, is 3x as slow as the rest. The log gives no reason for it; it may be a "
+        "stall, an evaluation or a checkpoint. Fix: look at the log, the nodes and other jobs at "
+        "these steps; if you removed lines from the log, ingest the original"
     )
     told = counted(windows([99, *[10] * 4, 30, 30, *[10] * 4], stalled=(5, 6)))
     assert told is not None
     assert told.startswith(
-        "Slow time lowers TGS by 28.6%: 2 of the 10 windows in TGS, 42.9% of the measured time, "
-        "are 3x as slow as the rest."
+        "Slow time lowers TGS by 28.6%: 2 of the 10 windows in TGS (at steps 60, 70), 42.9% of the "
+        "measured time, are 3x as slow as the rest."
     )
 
 

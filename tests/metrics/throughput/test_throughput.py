@@ -890,6 +890,16 @@ def test_windows_under_a_profiler_count_with_a_doubt() -> None:
 # --- no rate ---------------------------------------------------------------------------------
 
 
+def test_no_clean_window_is_the_reason_whatever_facts_are_missing() -> None:
+    rows = [{"line": 10 * n, "step": n, "elapsed_s": 1.0} for n in (1, 2)]
+    saved = {"line": 15, "kind": "checkpoint"}
+    row = rates(steps(*rows), EACH_STEP, facts(), saved)
+    assert row["throughput_warnings"] == [NO_CLEAN_WINDOW]
+    assert "seq_len" in row["throughput_missing"]  # counts end to end
+    timed = rates(steps(*rows), EACH_STEP, facts())
+    assert NO_CLEAN_WINDOW not in timed["throughput_warnings"]
+
+
 def test_a_run_without_a_clean_window_says_why() -> None:
     rows = [{"line": 10 * n, "step": n, "elapsed_s": 1.0} for n in (1, 2)]
     saved = {"line": 15, "kind": "checkpoint"}

@@ -260,7 +260,7 @@ def test_a_slow_window_elsewhere_in_a_short_run_counts_with_a_doubt() -> None:
     assert row["tgs"] == pytest.approx(1000 * 5 / 5.623)
     assert row["throughput_warnings"] == [
         COUNTED_STALLS(
-            windows="1 of the 5 windows in TGS, 28.9% of the measured time, "
+            windows="1 of the 5 windows in TGS (at step 3), 28.9% of the measured time, "
             "is 1.6x as slow as the rest",
             less=0.111,
         )
