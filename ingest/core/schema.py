@@ -402,6 +402,10 @@ READING_CHANGES: Final[tuple[ReadingChange, ...]] = (
         "dicts that waited in a buffer have the steps and times of their progress bar",
         ("hf-trainer",),
     ),
+    ReadingChange(
+        "the outcome shows gradients that are not finite, and facts follow one set of rules for "
+        "printed arguments and for commands"
+    ),
 )
 """In order of time; never remove an entry. Sources read before the last one need another reading.
 """
@@ -433,7 +437,7 @@ OUTCOMES: Final[dict[str, str]] = {
     "out_of_memory": "a GPU or the host ran out of memory",
     "crashed": "an error ended it",
     "killed": "a signal, the scheduler or a time limit ended it",
-    "nan_loss": "the last loss is not a number, and no error ended it",
+    "nan_loss": "the loss or the gradients are not finite at the end, and no error ended it",
     "incomplete": "the log stops without a reason: it may still be running",
 }
 

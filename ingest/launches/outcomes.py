@@ -238,23 +238,72 @@ def _cause(bad: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | None:
 
 
 def _not_finite(rows: StepRows) -> tuple[str, int, str] | None:
-    """Return outcome, first line and text if the last printed loss is not finite."""
-    last = next((losses[-1] for losses in _losses(rows.frames_reversed("loss"))), 0.0)
-    if math.isfinite(last):
-        return None
+    """Return outcome, first line and text if the training no longer learns at its end."""
+    last_loss = _last(rows, "loss")
+    if last_loss is None or math.isfinite(last_loss):
+        return _gradients_not_finite(rows, last_loss)
     odd = (
         frame.filter(pl.col("loss").is_not_null() & ~pl.col("loss").is_finite())
         for frame in rows.frames("line", "step", "loss")
     )
     line, step, _ = next(row for frame in odd for row in frame.iter_rows())
-    return "nan_loss", line, f"loss is {last} from step {step} on"
+    return "nan_loss", line, f"loss is {last_loss} from step {step} on"
 
 
-def _losses(frames: Iterable[pl.DataFrame]) -> Iterator[pl.Series]:
-    """Yield the printed losses frame by frame, skipping frames without any."""
-    for printed in (frame["loss"] for frame in frames):
-        if (nulls := printed.null_count()) < len(printed):
-            yield printed.drop_nulls() if nulls else printed
+def _gradients_not_finite(rows: StepRows, last_loss: float | None) -> tuple[str, int, str] | None:
+    """Return the outcome of last gradients that are not finite while the loss is dead.
+
+    A loss is dead if absent, zero, not finite or the same as the last one.
+    """
+    last_norm = _last(rows, "grad_norm")
+    if last_norm is None or math.isfinite(last_norm):
+        return None
+    streak: list[tuple[int, int, float | None]] = []  # last steps without a finite gradient
+    for frame in rows.by_step("step", "line", *_GRADIENT_COLUMNS):
+        for step, line, norm, loss, skipped in _printed_by_step(frame):
+            if math.isfinite(norm) or (skipped or 0) > 0:
+                streak.clear()
+            else:
+                streak.append((step, line, loss))
+    dead = takewhile(lambda row: _is_dead(row[2], last_loss), reversed(streak))
+    if len(losses := [loss for *_, loss in dead]) < MIN_DEAD_LINES:
+        return None
+    step, line, _ = streak[0]
+    last = next((loss for loss in losses if loss is not None), None)
+    words = "no loss is logged" if last is None else f"the loss stays {last:g}"
+    text = f"gradient norm is {last_norm} from step {step} on ({len(streak):,} lines), and {words}"
+    return "nan_loss", line, text
+
+
+_GRADIENT_COLUMNS: Final = ("grad_norm", "loss", "skipped_steps")
+MIN_DEAD_LINES: Final = 3
+"""Fewest last lines without a finite gradient: loss scaling skips single steps."""
+
+
+def _printed_by_step(frame: pl.DataFrame) -> Iterator[tuple[Any, ...]]:
+    """Yield step, line and _GRADIENT_COLUMNS of the steps with a gradient norm."""
+    printed = frame.group_by("step", maintain_order=True).agg(
+        pl.col("line").first(), pl.col(_GRADIENT_COLUMNS).drop_nulls().last()
+    )
+    return printed.filter(pl.col("grad_norm").is_not_null()).iter_rows()
+
+
+def _is_dead(loss: float | None, last_loss: float | None) -> bool:
+    return loss is None or loss in (0.0, last_loss) or not math.isfinite(loss)
+
+
+def _last(rows: StepRows, name: str) -> float | None:
+    """Return the last printed value of a column."""
+    if not rows.has_columns(name):
+        return None
+    return next((values[-1] for values in _printed(rows.frames_reversed(name), name)), None)
+
+
+def _printed(frames: Iterable[pl.DataFrame], name: str) -> Iterator[pl.Series]:
+    """Yield the printed values of a column, frame by frame, for frames with any."""
+    for values in (frame[name] for frame in frames):
+        if (nulls := values.null_count()) < len(values):
+            yield values.drop_nulls() if nulls else values
 
 
 def _ends_at(event: Mapping[str, Any], step: int) -> bool:

@@ -88,7 +88,7 @@ OUTCOME_LABELS: Final = {
     "out_of_memory": "out of memory",
     "crashed": "crashed",
     "killed": "killed",
-    "nan_loss": "loss became NaN",
+    "nan_loss": "loss or gradients became NaN",
     "incomplete": "unknown (no end message, no error)",
 }
 BAD_OUTCOMES: Final = tuple(one for one in OUTCOMES if one not in ("completed", "incomplete"))

@@ -185,6 +185,49 @@ def test_the_last_loss_that_was_printed_tells_of_all_pieces(
     assert (kept.last_line, kept.top_step) == (5, 40)
 
 
+NAN_GRADIENT = "gradient norm is nan from step"
+
+
+@pytest.mark.parametrize("rows", [1, 2, 100])
+@pytest.mark.parametrize(
+    ("steps", "said"),
+    [
+        # of each step: gradient norm, loss, skipped steps
+        (
+            [(1.0, 5.0, 0), *[("nan", None, 0)] * 3],
+            f"{NAN_GRADIENT} 2 on (3 lines), and no loss is logged",
+        ),
+        (
+            [("nan", 1.5, None), *[("nan", 0.0, None)] * 3],
+            f"{NAN_GRADIENT} 1 on (4 lines), and the loss stays 0",
+        ),
+        (
+            [("inf", 11.75, None)] * 3,
+            "gradient norm is inf from step 1 on (3 lines), and the loss stays 11.75",
+        ),
+        ([(1.0, 5.0, None), *[("inf", 0.0, None)] * 2], None),  # too few lines
+        ([*[("nan", 0.0, None)] * 4, (1.0, 5.0, None)], None),  # the scaling found its level
+        ([("nan", 5.0 - n, None) for n in range(5)], None),  # the loss goes on falling
+        ([(None, None, 1), *[("inf", None, 1)] * 3], None),  # skipped by the loss scaling
+        ([*[("nan", 0.0, None)] * 2, ("nan", 4.0, None), *[("nan", 0.0, None)] * 2], None),
+    ],
+)
+def test_gradients_without_a_number_end_the_learning(
+    rows: int,
+    steps: list[tuple[str | None, float | None, int | None]],
+    said: str | None,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As bf16 runs print them; fp16 prints single ones when its loss scale is too high."""
+    monkeypatch.setattr(spill, "CHUNK_ROWS", rows * MAPPING_ROW_WEIGHT)
+    kept = StepRows(None, [None])
+    for number, (norm, loss, skipped) in enumerate(steps, 1):
+        values = {"grad_norm": None if norm is None else float(norm), "skipped_steps": skipped}
+        kept.append({"line": number, "step": number, "loss": loss, "form": None} | values)
+    name, _, text = launch_outcome(kept, EventRows(), None)
+    assert (name, text) == (("incomplete", None) if said is None else ("nan_loss", said))
+
+
 def outcome(*events: tuple[int, str, int | None], planned: int | None = None) -> str:
     """Of steps 1 to 4 on lines 1 to 4, with events (line, kind, step)."""
     rows, kept = StepRows(None, [None]), EventRows()
