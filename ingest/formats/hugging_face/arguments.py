@@ -1,12 +1,14 @@
 """Arguments of the Hugging Face Trainer and of tools around it, as facts.
 
-The same names stand in printed arguments, in files next to the log and on command lines.
+The same names stand in printed arguments, in files next to the log and on command lines, so
+`method_facts` reads them all. A program prints its arguments after its command, with the values
+that it uses, so the printed ones win.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from ..spec import PREFERENCE_OBJECTIVE, REINFORCEMENT_OBJECTIVE
@@ -25,9 +27,27 @@ OBJECTIVES: Final = {
 }
 """Values of `rlhf_type` (ms-swift) and `stage` (LLaMA-Factory)."""
 
-FREEZING_KEYS: Final = ("freeze_parameters", "freeze_parameters_ratio", "freeze_trainable_layers")
+METHOD_KEYS: Final = ("tuner_type", "train_type", "sft_type", "finetuning_type")
+"""Keys of the method: ms-swift 4, 3 and 2, LLaMA-Factory."""
+TARGET_KEYS: Final = ("target_modules", "lora_target")
+MODEL_KEYS: Final = ("model_name_or_path", "model", "model_id_or_path")
+FROZEN_PART_KEYS: Final = {
+    **dict.fromkeys(("freeze_vit", "freeze_vision_tower"), "vision"),
+    **dict.fromkeys(("freeze_aligner", "freeze_multi_modal_projector"), "projector"),
+    **dict.fromkeys(("freeze_llm", "freeze_language_model"), "language"),
+}
+"""Keys of frozen parts of a model that sees images. ms-swift adds the names of their parameters to
+`freeze_parameters`, which stays empty for other models.
+"""
+_PART_PARAMETERS: Final = re.compile(
+    r"vi(?:sion|sual|t)|audio|merger|projector|aligner|connector|resampler|mlp1|language_model"
+)
+FREEZING_KEYS: Final = (
+    *("freeze_parameters_ratio", "freeze_parameters_regex", "freeze_trainable_layers"),
+    *("trainable_parameters", "trainable_parameters_regex"),
+)
 SAVED_KEYS: Final = ("modules_to_save", "additional_target", "use_dora")
-"""Keys of full training with frozen parts, and of adapters with more than low-rank matrices."""
+"""Keys of full training of some weights, and of adapters with more than low-rank matrices."""
 
 
 def _whole_numbers(values: Mapping[str, Any]) -> dict[str, str]:
@@ -54,38 +74,75 @@ def adapter_facts(kind: object, rank: object, targets: object, *, has_more: bool
     """Return what adapters train; empty if the method is another.
 
     has_more: adapters are more than low-rank matrices
-    targets: names of layers, as a list or with commas; `all` or `all-linear` for every linear one
+    targets: names of layers, as a list, with commas or with blanks; `all` or `all-linear` for every linear one
     """
     if str(kind).lower() not in ("lora", "qlora") or has_more:
         return {}
     facts = {"trainable": "lora"}
     if type(rank) is int and rank > 0:
         facts["lora_rank"] = str(rank)
-    named = [*map(str, targets)] if isinstance(targets, list) else str(targets or "").split(",")
-    named = [name.strip() for name in named if name.strip()]
+    named = _names(targets)
     if named in (["all"], ["all-linear"]):
         return facts | {"lora_targets": "all-linear"}
     plain = named and all(name.replace("_", "").replace(".", "").isalnum() for name in named)
     return facts | ({"lora_targets": ",".join(named)} if plain else {})
 
 
-def swift_facts(values: Mapping[str, Any]) -> dict[str, str]:
-    """Return facts of ms-swift's arguments.
+def _names(value: object) -> list[str]:
+    """Return the names in a list, or in a text with commas or blanks."""
+    if isinstance(value, list):
+        return [*map(str, value)]
+    return [name for name in re.split(r"[,\s]+", str(value or "")) if name]
 
-    They are printed, and saved beside the run's logging.jsonl. Packing stops attention at document borders. Packs are not full, so it fills no sequence.
+
+def method_facts(values: Mapping[str, Any]) -> dict[str, str]:
+    """Return facts of arguments of the Trainer, ms-swift or LLaMA-Factory.
+
+    Packing of ms-swift, and neat packing of LLaMA-Factory, stops attention at document borders.
+    Packs are not full, so it fills no sequence.
+
+    values: Python or JSON values, as `command_values` returns them for a command
     """
-    facts = trainer_facts(values)
-    kind = values.get("tuner_type") or values.get("train_type") or values.get("sft_type")
+    kind, targets, name = (_first(values, keys) for keys in (METHOD_KEYS, TARGET_KEYS, MODEL_KEYS))
     extra = any(values.get(key) for key in SAVED_KEYS)
-    facts |= adapter_facts(
-        kind, values.get("lora_rank"), values.get("target_modules"), has_more=extra
-    )
-    if kind == "full" and not any(values.get(key) for key in FREEZING_KEYS):
-        facts["trainable"] = "full"
-    if values.get("packing") is True:
+    facts = trainer_facts(values)
+    facts |= adapter_facts(kind, values.get("lora_rank"), targets, has_more=extra)
+    facts |= _full_training(values) if kind == "full" else {}
+    packing = "neat_packing" if "finetuning_type" in values else "packing"
+    if values.get(packing) is True and values.keys() & {*METHOD_KEYS}:
         facts["document_mask"] = "true"
-    name = values.get("model") or values.get("model_id_or_path")
-    return facts | ({"model": name} if isinstance(name, str) else {}) | batch_facts(facts)
+    known = isinstance(name, str) and "$" not in name
+    return facts | ({"model": str(name)} if known else {}) | batch_facts(facts)
+
+
+def _first(values: Mapping[str, Any], keys: Iterable[str]) -> Any:  # noqa: ANN401 - of any argument
+    return next((values[key] for key in keys if values.get(key)), None)
+
+
+def _full_training(values: Mapping[str, Any]) -> dict[str, str]:
+    """Return what full training trains; empty if some weights of a part are frozen."""
+    names = _names(values.get("freeze_parameters"))
+    of_parts = all(map(_PART_PARAMETERS.search, names))
+    if any(values.get(key) for key in FREEZING_KEYS) or not of_parts:
+        return {}
+    frozen = [part for key, part in FROZEN_PART_KEYS.items() if values.get(key) is True]
+    if values.get("freeze_parameters") == [] or not frozen:
+        return {} if names else {"trainable": "full"}
+    trainable = "frozen" if "language" in frozen else "full"
+    return {"trainable": trainable, "frozen_parts": ",".join(frozen)}
+
+
+def command_values(options: Mapping[str, str]) -> dict[str, Any]:
+    """Return the options of a command with numbers and truth values read."""
+    return {name: _command_value(text) for name, text in options.items()}
+
+
+def _command_value(text: str) -> bool | float | str:
+    if text.lower() in ("true", "false"):
+        return text.lower() == "true"
+    if text.isdecimal():
+        return int(text)
+    return float(text) if re.fullmatch(r"\d{1,9}\.\d{1,9}", text) else text
 
 
 def batch_facts(facts: Mapping[str, str]) -> dict[str, str]:

@@ -8,7 +8,7 @@ from typing import Final
 
 from ..launch_commands import options_of, world_size
 from ..spec import FactLine
-from .arguments import FREEZING_KEYS, SAVED_KEYS, adapter_facts, batch_facts, trainer_facts
+from .arguments import batch_facts, command_values, method_facts
 
 TRAINER_OPTION: Final = "--per_device_train_batch_size"
 """Option of every such command; scripts that leave it out are told by nothing else."""
@@ -25,16 +25,8 @@ def command_facts(command: str) -> dict[str, str]:
     options = options_of(command)
     if "per_device_train_batch_size" not in options:
         return {}
-    whole = {name: int(text) if text.isdecimal() else text for name, text in options.items()}
-    kind = options.get("train_type") or options.get("tuner_type") or options.get("finetuning_type")
-    targets = options.get("target_modules") or options.get("lora_target", "")
-    extra = any(options.get(key) for key in SAVED_KEYS)
-    facts = trainer_facts(whole) | _processes(command)
-    facts |= adapter_facts(kind, whole.get("lora_rank"), targets.split(), has_more=extra)
-    if kind == "full" and not any(options.get(key) for key in FREEZING_KEYS):
-        facts["trainable"] = "full"
-    name = options.get("model_name_or_path") or options.get("model")
-    return facts | ({"model": name} if name and "$" not in name else {}) | batch_facts(facts)
+    facts = method_facts(command_values(options)) | _processes(command)
+    return facts | batch_facts(facts)
 
 
 def _processes(command: str) -> dict[str, str]:

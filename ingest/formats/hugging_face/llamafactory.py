@@ -28,6 +28,7 @@ from ..spec import (
     StepLine,
     to_seconds,
 )
+from .trainer import PADDED_IMPLIES
 
 CALLBACK_SOURCE: Final = "hiyouga/LLaMA-Factory/src/llamafactory/train/callbacks.py@ff6d4d1"
 _START: Final = r'\{"current_steps": (?P<step>\d+), "total_steps": '
@@ -65,7 +66,7 @@ LLAMAFACTORY: Final = LogFormat(
     complete=_complete,
     finer_clock=FinerClock(clock="elapsed_time", tokens_per_s="throughput", early=0, late=1),
     file_names=("trainer_log.jsonl",),
-    implies={"packed": ("false", "the Trainer need not fill a sequence; no line denies it")},
+    implies=PADDED_IMPLIES,
     steps=(
         StepLine(
             anchor='"current_steps": ',

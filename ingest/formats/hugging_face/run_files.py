@@ -19,8 +19,7 @@ from ..spec import WANDB_CONFIG_NAMES, WANDB_SUMMARY_NAMES, CompanionFile
 from .arguments import (
     SAVED_KEYS,
     adapter_facts,
-    swift_facts,
-    trainer_facts,
+    method_facts,
     training_arguments,
 )
 from .closing_dict import results_facts
@@ -32,7 +31,7 @@ YAML_NAMES: Final = ("*.yaml", "*.yml")
 def _swift_file(values: Mapping[str, Any]) -> dict[str, str]:
     """Return facts of ms-swift's arguments; empty for another program's args.json."""
     known = "swift_version" in values or {"train_type", "tuner_type"} & values.keys()
-    return swift_facts(values) if known else {}
+    return method_facts(values) if known else {}
 
 
 # -- the Trainer's state -------------------------------------------------------------------
@@ -96,10 +95,7 @@ def _llama_factory(values: Mapping[str, Any]) -> dict[str, str]:
     """Return facts of a config of LLaMA-Factory; omitted defaults give none."""
     if not {"model_name_or_path", "finetuning_type"} <= values.keys():
         return {}
-    facts = trainer_facts(values) | {"model": str(values["model_name_or_path"])}
-    kind, extra = values["finetuning_type"], any(values.get(key) for key in SAVED_KEYS)
-    facts |= adapter_facts(kind, values.get("lora_rank"), values.get("lora_target"), has_more=extra)
-    return facts | ({"trainable": "full"} if kind == "full" else {})
+    return method_facts(values)
 
 
 def _axolotl(values: Mapping[str, Any]) -> dict[str, str]:

@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from ..spec import FactBlock, FactLine, parse_json_lines
-from .arguments import swift_facts
+from .arguments import method_facts
 
 SWIFT_SOURCE: Final = "modelscope/ms-swift/swift"
 _INFO: Final = r"\[INFO:swift\] "
@@ -28,7 +28,7 @@ SAMPLE_LENGTHS: Final = (
 def _arguments(lines: Sequence[str]) -> dict[str, str]:
     """Return facts of `args: TrainArguments(`, a line for each argument."""
     pairs = (line.strip().removesuffix(",").partition("=") for line in lines)
-    return swift_facts({name: _literal(text) for name, _, text in pairs if text})
+    return method_facts({name: _literal(text) for name, _, text in pairs if text})
 
 
 def _literal(text: str) -> Any:  # noqa: ANN401 - of any argument

@@ -76,7 +76,7 @@ TRAINER_UTILS_SOURCE: Final = f"{TRANSFORMERS_SOURCE}/trainer_pt_utils.py@v4.57.
 TENSORBOARD_SOURCE: Final = f"{TRANSFORMERS_SOURCE}/integrations/integration_utils.py@v4.57.1"
 
 PADDED_IMPLIES: Final[dict[str, tuple[str, str]]] = {
-    "packed": ("false", "the Trainer need not fill a sequence; the log does not say more")
+    "packed": ("false", "the Trainer need not fill a sequence, even where it packs samples")
 }
 
 # -- facts of several files ----------------------------------------------------------------

@@ -1,0 +1,93 @@
+"""Arguments of the Trainer and of tools around it mean the same, printed or in a command."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from fairmfu.ingest.formats.hugging_face.arguments import method_facts
+from fairmfu.ingest.formats.hugging_face.command_line import command_facts
+from fairmfu.ingest.formats.hugging_face.swift_lines import ARGUMENTS_BLOCK
+
+PARTS = {"trainable": "full", "frozen_parts": "vision,projector"}
+SEEN = "['model.vision_tower', 'model.audio_tower', 'model.embed_vision']"
+
+
+@pytest.mark.parametrize(
+    ("options", "arguments", "facts"),
+    [
+        (
+            "--tuner_type full --packing true",
+            {"tuner_type": "full", "packing": True},
+            {"trainable": "full", "document_mask": "true"},
+        ),
+        (
+            "--train_type full --freeze_vit true --freeze_aligner true",
+            {"train_type": "full", "freeze_vit": True, "freeze_aligner": True},
+            PARTS,
+        ),
+        (
+            "--train_type full --freeze_llm true",
+            {"train_type": "full", "freeze_llm": True},
+            {"trainable": "frozen", "frozen_parts": "language"},
+        ),
+        (
+            "--finetuning_type full --freeze_vision_tower False --packing True",
+            {"finetuning_type": "full", "freeze_vision_tower": False, "packing": True},
+            {"trainable": "full"},
+        ),
+        (
+            "--train_type full --freeze_parameters_ratio 0.5",
+            {"train_type": "full", "freeze_parameters_ratio": 0.5},
+            {},
+        ),
+        (
+            "--train_type full --freeze_parameters model.layers.0",
+            {"train_type": "full", "freeze_parameters": ["model.layers.0"]},
+            {},
+        ),
+        (
+            "--train_type lora --lora_rank 8 --target_modules q_proj v_proj",
+            {"train_type": "lora", "lora_rank": 8, "target_modules": ["q_proj", "v_proj"]},
+            {"trainable": "lora", "lora_rank": "8", "lora_targets": "q_proj,v_proj"},
+        ),
+        (
+            "--finetuning_type lora --lora_rank 8 --lora_target all --packing True",
+            {"finetuning_type": "lora", "lora_rank": 8, "lora_target": "all", "packing": True},
+            {"trainable": "lora", "lora_rank": "8", "lora_targets": "all-linear"},
+        ),
+        ("--packing true", {"packing": True}, {}),  # of TRL: its packs may share attention
+    ],
+)
+def test_an_argument_means_the_same_in_a_command(
+    options: str, arguments: dict[str, Any], facts: dict[str, str]
+) -> None:
+    micro = {"micro_batch_size": "2"}
+    command = f"swift sft --per_device_train_batch_size 2 {options}"
+    assert command_facts(command) == micro | facts
+    assert method_facts({"per_device_train_batch_size": 2} | arguments) == micro | facts
+
+
+@pytest.mark.parametrize(
+    ("listed", "facts"),
+    [
+        (SEEN, PARTS),
+        ("[]", {"trainable": "full"}),  # freeze_vit is set for models without images too
+        (SEEN.replace("]", ", 'model.layers.0']"), {}),
+    ],
+)
+def test_the_printed_parameters_show_which_parts_are_frozen(
+    listed: str, facts: dict[str, str]
+) -> None:
+    lines = [
+        "freeze_aligner=True,",
+        "freeze_llm=False,",
+        f"freeze_parameters={listed},",
+        "freeze_parameters_ratio=0.0,",
+        "freeze_parameters_regex=None,",
+        "freeze_vit=True,",
+        "trainable_parameters=[],",
+        "tuner_type=full,",
+    ]
+    assert ARGUMENTS_BLOCK.read(lines) == facts
