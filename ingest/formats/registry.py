@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from .deepspeed.chat import DEEPSPEED_CHAT
+from .deepspeed.chat import DEEPSPEED_CHAT, DEEPSPEED_CHAT_RLHF
 from .deepspeed.config_file import ENGINE_CONFIG
 from .deepspeed.engine import DEEPSPEED, DEEPSPEED_TIMERS, PROFILE_FILE
 from .deepspeed.monitor import DEEPSPEED_CSV, DEEPSPEED_TENSORBOARD, STEPLESS_OUTPUTS
@@ -75,6 +75,7 @@ BUILT_IN_FORMATS: Final[tuple[LogFormat, ...]] = (
     DEEPSPEED,
     DEEPSPEED_TIMERS,
     DEEPSPEED_CHAT,
+    DEEPSPEED_CHAT_RLHF,
     DEEPSPEED_TENSORBOARD,
     DEEPSPEED_CSV,
     TQDM,

@@ -251,15 +251,16 @@ MODEL_PARALLEL_KEY: Final = "model_parallel"
 ingest.formats.deepspeed.
 """
 
-TRAINER_PRECEDENCE: Final = 3
-LIBRARY_PRECEDENCE: Final = 2
+TRAINER_PRECEDENCE: Final = 4
+LIBRARY_PRECEDENCE: Final = 3
+ENGINES_PRECEDENCE: Final = 2
 ENGINE_PRECEDENCE: Final = 1
 SCRIPT_PRECEDENCE: Final = 0
 STEP_PARTS_PRECEDENCE: Final = -1
 ONLY_BARS_PRECEDENCE: Final = -2
-"""Precedence of formats: a framework's own trainer, the Hugging Face Trainer, the DeepSpeed engine
-under either, a user's script next to the engine, and parts of a step, used only without all others.
-A progress bar is looked for only if no line of another format was found.
+"""Precedence of formats: a framework's own trainer, the Hugging Face Trainer, a script that trains
+several models by an engine for each, the DeepSpeed engine under any of them, a user's script next
+to the engine, and parts of a step, used only without all others. A progress bar is looked for only if no line of another format was found.
 """
 PRECEDENCE_BY_NAME: Final = {
     "trainer": TRAINER_PRECEDENCE,

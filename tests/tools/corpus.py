@@ -85,6 +85,11 @@ LOOKS: Final[dict[str, Sequence[Grep]]] = {
     "domino": (Grep(("iteration time (ms)",)),),
     "deepspeed-timers": (Grep(("time (ms) |", " step: "), ("microstep",)),),
     "deepspeed-chat": (Grep(("Latency: ", "Samples/sec: ")),),
+    "deepspeed-chat-rlhf": (
+        Grep(("|E2E latency=",)),
+        Grep(("act_loss: ",)),
+        Grep(("verage reward score: ",)),
+    ),
     "deepspeed-tensorboard": (Grep(('"tag": "Train/Samples/lr"',)),),
     "deepspeed-csv": (Grep((",",), ("step,",)),),
     "deepspeed": (

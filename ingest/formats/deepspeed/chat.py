@@ -3,19 +3,22 @@
 Steps 1 and 2 print a line per micro-step, without a number: lines are counted. `Latency` is the
 wall time without data loading; `Samples/sec` covers one device, and `TFLOPs` divides the work of
 one device by the world size. Every sample is padded to --max_seq_len, so tokens are unknown. Step 3
-(RLHF) prints a line per iteration: generation and training of two models, outside the formula for a
-single model; the batch is global (2 if unsupervised data is used).
+(RLHF) prints lines per iteration: generation and training of two models, outside the formula for a
+single model; the batch is global (2 if unsupervised data is used). E2E latency, of the hybrid
+engine, is the time between two iterations; End-to-End leaves out data loading.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Final
 
 from ..launch_commands import options_of, world_size
 from ..spec import (
+    ENGINES_PRECEDENCE,
     PREFERENCE_OBJECTIVE,
     REINFORCEMENT_OBJECTIVE,
     SCRIPT_PRECEDENCE,
@@ -88,7 +91,11 @@ _known: Final = partial(known_line, composed=True)
 
 TIMES_ELSEWHERE: Final = (
     "DeepSpeed-Chat prints Latency in steps 1 and 2, and the engine's step lines (steps_per_print) "
-    "have time stamps. E2E latency (step 3) times generation and two models, outside the formula"
+    "have time stamps"
+)
+RLHF_TIMES_ELSEWHERE: Final = (
+    "step 3 of DeepSpeed-Chat prints E2E latency with --enable_hybrid_engine, and since August "
+    "2023 End-to-End => Latency"
 )
 """Places of the times of DeepSpeed-Chat, whose lines may print none."""
 
@@ -96,13 +103,11 @@ DEEPSPEED_CHAT: Final = LogFormat(
     name="deepspeed-chat",
     times_elsewhere=TIMES_ELSEWHERE,
     framework="deepspeed",
-    versions="DeepSpeed-Chat 2023-2026, steps 1 to 3",
-    signature=r"Model Parameters: [^,:]+, Latency: |End-to-End => Latency: |[Ee]poch: \d+ ?\| ?[Ss]tep: "
-    r"\d+ ?\| ?(?:PPO|ppo)|Epoch: \d+, Step: \d+, Rank: \d+, loss = |[Aa]verage reward score: "
+    versions="DeepSpeed-Chat 2023-2026, steps 1 and 2",
+    signature=r"Model Parameters: [^,:]+, Latency: |Epoch: \d+, Step: \d+, Rank: \d+, loss = "
     r"|Beginning of Epoch \d+/\d+, Total (?:Micro|Generation) Batches|Actor Model Parameters => "
     r"|\*{5} Evaluating rewards?, Epoch \d",
-    looks_like_step=r"Model Parameters: [^,:]+, Latency: |End-to-End => Latency: "
-    r"|[Ee]poch: \d+ ?\| ?[Ss]tep: |Epoch: \d+, Step: \d+, Rank: |[Aa]verage reward score: ",
+    looks_like_step=r"Model Parameters: [^,:]+, Latency: |Epoch: \d+, Step: \d+, Rank: ",
     launch=r"\[launch\.py:\d+:main\] dist_world_size|\[runner\.py:\d+:main\] cmd = "
     r"|\*\*\*\*\* Running training \*\*\*\*\*",
     evidence=("elapsed",),
@@ -128,21 +133,6 @@ DEEPSPEED_CHAT: Final = LogFormat(
             composed=True,
         ),
         StepLine(
-            anchor="End-to-End => ",
-            regex=rf"End-to-End => Latency: (?P<elapsed>[\d.]+)s, TFLOPs: (?P<tflops>{CHAT_NUMBER}), "
-            rf"Samples/sec: (?P<samples_per_second>{CHAT_NUMBER}), Time/seq "
-            r"(?P<seconds_per_sample>[\d.]+)s, Batch Size: (?P<batch>\d+), "
-            r"Total Seq\. Length: (?P<length>\d+)",
-            columns={"elapsed": "elapsed_s", "tflops": "logged_tflops"},
-            tells={"elapsed": REINFORCEMENT_OBJECTIVE},
-            numbered=True,
-            every_step=True,
-            example="End-to-End => Latency: 3.15s, TFLOPs: 4.12, Samples/sec: 2.54, Time/seq 0.39s, "
-            "Batch Size: 8, Total Seq. Length: 512",
-            printed_by=f"{PERF_SOURCE} print_throughput_step3",
-            composed=True,
-        ),
-        StepLine(
             anchor=", loss = ",
             regex=r"Epoch: (?P<epoch>\d+), Step: (?P<step_of_epoch>\d+), Rank: (?P<rank>\d{1,9}), "
             rf"loss = (?P<loss>{CHAT_NUMBER})",
@@ -151,31 +141,6 @@ DEEPSPEED_CHAT: Final = LogFormat(
             every_step=True,
             example="Epoch: 0, Step: 3, Rank: 0, loss = 2.140625",
             printed_by=STEP1_SOURCE,
-            composed=True,
-        ),
-        StepLine(
-            anchor="nsuper",
-            regex=r"[Ee]poch: (?P<epoch>\d+) ?\| ?[Ss]tep: (?P<step_of_epoch>\d+) ?\| ?(?:PPO Epoch"
-            rf"|ppo_ep): (?P<ppo_epoch>\d+) ?\| ?(?:Actor L|act_l)oss: (?P<actor_loss>{CHAT_NUMBER}) ?\| ?"
-            rf"(?:Critic L|cri_l)oss: (?P<critic_loss>{CHAT_NUMBER}) ?\| ?(?:Unsupervised L|unsuper_l)oss:"
-            rf" (?P<unsupervised_loss>{CHAT_NUMBER})",
-            columns={"epoch": "epoch"},
-            tells={"actor_loss": REINFORCEMENT_OBJECTIVE},
-            numbered=True,
-            every_step=True,
-            example="Epoch: 0 | Step: 7 | PPO Epoch: 1 | Actor Loss: 0.0129 | Critic Loss: 0.0314 | "
-            "Unsupervised Loss: 0.0",
-            printed_by=STEP3_SOURCE,
-            composed=True,
-        ),
-        StepLine(
-            anchor="verage reward score: ",
-            regex=rf"[Aa]verage reward score: (?P<reward>{CHAT_NUMBER})",
-            columns={},
-            numbered=True,
-            every_step=True,
-            example="Average reward score: 0.0221 | EMA reward score: -0.1088",
-            printed_by=STEP3_SOURCE,
             composed=True,
         ),
     ),
@@ -198,19 +163,6 @@ DEEPSPEED_CHAT: Final = LogFormat(
             kind="timers",
             example="Training   => Latency: 1.27s, TFLOPs: 9.03",
             printed_by=f"{PERF_SOURCE} print_throughput_step3",
-            composed=True,
-        ),
-        EventLine(
-            anchor="|E2E latency=",
-            regex=r"\|E2E latency=(?P<seconds>[\d.]+)s +\|Gather latency=(?P<gather_s>[\d.]+)s[^|]*"
-            r"\|Generate time=(?P<generate_s>[\d.]+)s[^|]*\|Training time=(?P<training_s>[\d.]+)s[^|]*"
-            r"\|Others=(?P<others_s>-?[\d.]+)(?:[^|]*\|CurSamplesPerSec=(?P<samples_per_second>[\d.]+)"
-            r" *\|AvgSamplesPerSec=(?P<mean_samples_per_second>[\d.]+))?",
-            kind="timers",
-            example="|E2E latency=5.20s |Gather latency=0.00s (0.00%) |Generate time=2.01s (38.65%) "
-            "|Training time=2.90s (55.77%) |Others=0.29 (5.58%)|CurSamplesPerSec=12.31 "
-            "|AvgSamplesPerSec=11.87",
-            printed_by=f"{HYBRID_ENGINE_SOURCE} DeepSpeedHybridEngine.eval",
             composed=True,
         ),
         EventLine(
@@ -347,3 +299,78 @@ DEEPSPEED_CHAT: Final = LogFormat(
         ),
     ),
 )
+
+DEEPSPEED_CHAT_RLHF: Final = replace(
+    DEEPSPEED_CHAT,
+    name="deepspeed-chat-rlhf",
+    times_elsewhere=RLHF_TIMES_ELSEWHERE,
+    versions="DeepSpeed-Chat 2023-2026, step 3",
+    signature=r"End-to-End => Latency: |\| ?(?:PPO Epoch|ppo_ep): \d"
+    r"|[Aa]verage reward score: |\|E2E latency=",
+    looks_like_step=r"End-to-End => Latency: |[Ee]poch: \d+ ?\| ?[Ss]tep: |\|E2E latency="
+    r"|[Aa]verage reward score: ",
+    precedence=ENGINES_PRECEDENCE,
+    rate_covers="step",
+    steps=(
+        StepLine(
+            anchor="|E2E latency=",
+            regex=r"\|E2E latency=(?P<elapsed>[\d.]+)s +\|Gather latency=(?P<gather_s>[\d.]+)s[^|]*"
+            r"\|Generate time=(?P<generate_s>[\d.]+)s[^|]*\|Training time=(?P<training_s>[\d.]+)s[^|]*"
+            r"\|Others=(?P<others_s>-?[\d.]+)(?:[^|]*\|CurSamplesPerSec=(?P<samples_per_second>[\d.]+)"
+            r" *\|AvgSamplesPerSec=(?P<mean_samples_per_second>[\d.]+))?",
+            columns={
+                "elapsed": "elapsed_s",
+                "samples_per_second": "logged_samples_per_second",
+            },
+            tells={"elapsed": REINFORCEMENT_OBJECTIVE},
+            numbered=True,
+            every_step=True,
+            example="|E2E latency=5.20s |Gather latency=0.00s (0.00%) |Generate time=2.01s (38.65%) "
+            "|Training time=2.90s (55.77%) |Others=0.29 (5.58%)|CurSamplesPerSec=12.31 "
+            "|AvgSamplesPerSec=11.87",
+            printed_by=f"{HYBRID_ENGINE_SOURCE} DeepSpeedHybridEngine.eval",
+            composed=True,
+        ),
+        StepLine(
+            anchor="End-to-End => ",
+            regex=rf"End-to-End => Latency: (?P<elapsed>[\d.]+)s, TFLOPs: (?P<tflops>{CHAT_NUMBER}), "
+            rf"Samples/sec: (?P<samples_per_second>{CHAT_NUMBER}), Time/seq "
+            r"(?P<seconds_per_sample>[\d.]+)s, Batch Size: (?P<batch>\d+), "
+            r"Total Seq\. Length: (?P<length>\d+)",
+            columns={"elapsed": "elapsed_s", "tflops": "logged_tflops"},
+            tells={"elapsed": REINFORCEMENT_OBJECTIVE},
+            numbered=True,
+            every_step=True,
+            example="End-to-End => Latency: 3.15s, TFLOPs: 4.12, Samples/sec: 2.54, Time/seq 0.39s, "
+            "Batch Size: 8, Total Seq. Length: 512",
+            printed_by=f"{PERF_SOURCE} print_throughput_step3",
+            composed=True,
+        ),
+        StepLine(
+            anchor="nsuper",
+            regex=r"[Ee]poch: (?P<epoch>\d+) ?\| ?[Ss]tep: (?P<step_of_epoch>\d+) ?\| ?(?:PPO Epoch"
+            rf"|ppo_ep): (?P<ppo_epoch>\d+) ?\| ?(?:Actor L|act_l)oss: (?P<actor_loss>{CHAT_NUMBER}) ?\| ?"
+            rf"(?:Critic L|cri_l)oss: (?P<critic_loss>{CHAT_NUMBER}) ?\| ?(?:Unsupervised L|unsuper_l)oss:"
+            rf" (?P<unsupervised_loss>{CHAT_NUMBER})",
+            columns={"epoch": "epoch"},
+            tells={"actor_loss": REINFORCEMENT_OBJECTIVE},
+            numbered=True,
+            every_step=True,
+            example="Epoch: 0 | Step: 7 | PPO Epoch: 1 | Actor Loss: 0.0129 | Critic Loss: 0.0314 | "
+            "Unsupervised Loss: 0.0",
+            printed_by=STEP3_SOURCE,
+            composed=True,
+        ),
+        StepLine(
+            anchor="verage reward score: ",
+            regex=rf"[Aa]verage reward score: (?P<reward>{CHAT_NUMBER})",
+            columns={},
+            numbered=True,
+            every_step=True,
+            example="Average reward score: 0.0221 | EMA reward score: -0.1088",
+            printed_by=STEP3_SOURCE,
+            composed=True,
+        ),
+    ),
+)
+"""Step 3: each model has its own engine, so the engines' lines are not steps of the training."""

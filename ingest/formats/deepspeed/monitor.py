@@ -358,10 +358,5 @@ STEPLESS_OUTPUTS: Final[tuple[tuple[str, str], ...]] = (
         r'\{.*"train_micro_batch_size_per_gpu": ',
         "a DeepSpeed config. Named ds_config.json, beside a log, it gives facts to that log.",
     ),
-    (
-        r".*\|E2E latency=[\d.]+s +\|Gather latency=",
-        "times of DeepSpeed's hybrid engine, without step lines. Each covers generation and two "
-        "models, so the formula of one does not apply. Read a log with the script's step lines.",
-    ),
 )
 """DeepSpeed's files without steps: first bytes, and advice on what to read instead."""

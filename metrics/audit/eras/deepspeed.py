@@ -688,7 +688,7 @@ ERA_ROWS: Final[tuple[partial[Era], ...]] = (
     partial(
         Era,
         name="deepspeed-chat-step3",
-        log_formats=("deepspeed-chat",),
+        log_formats=("deepspeed-chat-rlhf",),
         since=date(2023, 8, 22),
         until=None,
         repo="deepspeedai/DeepSpeedExamples",

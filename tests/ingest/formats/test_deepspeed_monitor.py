@@ -134,10 +134,6 @@ def test_lines_of_one_step_are_one_row_and_all_are_counted(parse: Parse) -> None
         ('{"num_params": 8, "activation_mem_per_gpu": 9, "rank": 0}', "measurements of the model"),
         ("| tuning_space | num_experiments | best_metric_val |", "the summary of DeepSpeed's"),
         ('{\n  "train_micro_batch_size_per_gpu": 4\n}', "a DeepSpeed config"),
-        (
-            "start\n|E2E latency=7.85s |Gather latency=0.00s (0.00%) |Generate time=5.78s",
-            "times of DeepSpeed's hybrid engine",
-        ),
     ],
 )
 def test_what_holds_no_step_is_named(text: str, says: str, tmp_path: Path) -> None:

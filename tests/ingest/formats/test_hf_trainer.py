@@ -262,7 +262,7 @@ def test_the_trainers_own_clock_goes_before_the_engines_lines(tmp_path: Path) ->
     [
         ("hf-trainer", DICT.format(2.5)),
         (
-            "deepspeed-chat",
+            "deepspeed-chat-rlhf",
             "epoch: 0|step: 7|ppo_ep: 1|act_loss: 0.1|cri_loss: 0.2|unsuper_loss: 0.0",
         ),
     ],

@@ -138,7 +138,9 @@ def test_a_beginning_is_long_enough_where_no_line_looks_like_anothers(
     lines = made(tmp_path)
     first = last(lines)
     assert sum(len(line) + 1 for line in lines[:first]) < 2 * BEGINNING
-    assert last([*lines[:3], b"epoch: 3 of the script", *lines[3:]]) > first + 1
+    assert (
+        last([*lines[:3], b"Model Parameters: a, b, Latency: of a script", *lines[3:]]) > first + 1
+    )
 
 
 @pytest.mark.parametrize("shown", BUILT_IN_FORMATS, ids=lambda form: form.name)
@@ -317,7 +319,7 @@ def test_lines_that_look_like_it_have_all_looked_at_once(
 ) -> None:
     lines = made(tmp_path)
     for place in range(len(lines) // 2, len(lines), 7):
-        lines[place] = b"epoch: 3 of the script"
+        lines[place] = b"Model Parameters: a, b, Latency: of a script"
     path = written(tmp_path / "run.log", lines)
     assert watched(path)
     same(path)
