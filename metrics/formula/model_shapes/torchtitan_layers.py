@@ -41,10 +41,11 @@ ATTENTION_KEYS: Final = (
     *("param_init", "inner_attention", "qkv_linear", "wo", "sliding_window_size"),
     *("q_lora_rank", "kv_lora_rank", "kv_norm", "qk_nope_head_dim", "qk_rope_head_dim"),
     *("v_head_dim", "mscale", "rope_factor", "rope_max_seq_len", "rope_original_seq_len", "wq"),
-    *("wq_a", "wq_b", "wkv_a", "wkv_b"),
+    *("wkv", "wq_a", "wq_b", "wkv_a", "wkv_b"),
 )
 """Keys of the released models, 2026-02-23 to 2026-04-20. Another key that is set may be a module
-with matmuls of its own, so it is refused by name.
+with matmuls of its own, so it is refused by name. `wkv` is the config of two modules, wk and wv;
+before `qkv_linear` the attention had it and `wq` itself (models/common/attention.py).
 """
 
 LayerConfigs = Sequence[Mapping[str, Any]]
@@ -210,7 +211,8 @@ def _attention(printed: PrintedArguments, dim: int) -> Attention:
     if printed.get("kv_lora_rank") is not None:
         return _latent_attention(heads, printed)
     windowed = printed.get("sliding_window_size") is not None  # gpt-oss alone
-    qkv = _nested(printed, "qkv_linear", "wq") or _nested(printed, "qkv_linear", "wqkv")
+    linear = _nested(printed, "qkv_linear") or printed
+    qkv = _nested(linear, "wq") or _nested(linear, "wqkv")
     norm = printed.get("qk_norm") or printed.get("q_norm")
     attention = grouped_query(
         heads,
@@ -218,15 +220,26 @@ def _attention(printed: PrintedArguments, dim: int) -> Attention:
         printed.optional("head_dim") or head_width(dim, heads),
         qk_norm="none" if norm in (None, "False") else "head",
     )
+    _check_key_value(linear, attention)
     bias = windowed or printed.flag("bias", default=False)
     return replace(
         attention,
         qkv_bias=bias or _has_bias(qkv),
         output_bias=bias or _has_bias(_nested(printed, "wo")),
-        fused=_nested(printed, "qkv_linear", "wqkv") is not None,
+        fused=_nested(linear, "wqkv") is not None,
         sinks=windowed,
         window=printed.number("sliding_window_size") if windowed else None,
     )
+
+
+def _check_key_value(linear: PrintedArguments, attention: Attention) -> None:
+    """Refuse a wkv that is not as wide as the keys, so perhaps one module for both."""
+    shared = _nested(linear, "wkv")
+    width = attention.kv_heads * attention.qk_head_dim
+    if shared is not None and shared.number("out_features", width) != width:
+        raise messages.UNCOVERED_ARGUMENT(
+            source=linear.source, key="wkv", value=str(shared.values)[:60]
+        )
 
 
 def _latent_attention(heads: int, printed: PrintedArguments) -> Attention:

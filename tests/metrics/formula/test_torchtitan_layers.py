@@ -149,6 +149,26 @@ def test_a_list_of_layers_says_each_layers_own_modules() -> None:
     assert shape == from_torchtitan("x", DEEPSEEK_16B)
 
 
+def of_linears(*, width: int, bias: bool = False) -> dict[str, Any]:
+    """Return Llama 3 8B with one config for wk and wv. width: of their outputs"""
+    more = {"bias": bias}
+    linears = {"wq": linear(4096, 4096, **more), "wkv": linear(4096, width, **more)}
+    attention = LLAMA_3_8B["layer"]["attention"] | linears | {"wo": linear(4096, 4096)}
+    return LLAMA_3_8B | {"layer": LLAMA_3_8B["layer"] | {"attention": attention}}
+
+
+def test_keys_and_values_may_share_one_config() -> None:
+    """Of 2026-04: `wkv` builds wk and wv; later both are inside `qkv_linear`."""
+    assert from_torchtitan("x", of_linears(width=8 * 128)) == from_torchtitan("x", LLAMA_3_8B)
+    with_bias = from_torchtitan("x", of_linears(width=8 * 128, bias=True))
+    assert with_bias.params_total == find_model("llama3-8b").params_total + 32 * (32 + 16) * 128
+
+
+def test_a_config_as_wide_as_keys_and_values_together_is_refused() -> None:
+    with pytest.raises(ShapeError, match="does not cover wkv"):
+        from_torchtitan("x", of_linears(width=2 * 8 * 128))
+
+
 def test_a_window_is_in_the_layers_that_say_so() -> None:
     layer = GPT_OSS_20B["layer"]
     base = {key: value for key, value in GPT_OSS_20B.items() if key not in ("layer", "n_layers")}
