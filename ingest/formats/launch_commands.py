@@ -11,6 +11,8 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
+from .spec import FactLine
+
 MAX_COMMAND_CHARS: Final = 20_000
 
 QUOTES: Final = "'\"`"
@@ -76,3 +78,22 @@ def world_size(command: str) -> dict[str, str]:
 def joined_command(lines: Sequence[str]) -> str:
     """Return a command whose lines end with a backslash as one line."""
     return " ".join(re.sub(r"\s*\\\s*$", "", line).strip() for line in lines)
+
+
+def _of_trace(printed: Mapping[str, str]) -> dict[str, str]:
+    return world_size(printed["command"])
+
+
+TRACED_LAUNCHER: Final = FactLine(
+    anchor="nproc",
+    regex=r"^\+ (?:srun\s(?:.*\s)?|(?:export ')?\w{1,64}='?)?(?P<command>(?:\S*/)?(?:torchrun"
+    r"|python[\d.]*\s(?:-u\s)?-m torch\.distributed\.(?:run|launch))\s[^']*)",
+    read=_of_trace,
+    of_any_file=True,
+    example="+ LAUNCHER='python -u -m torch.distributed.launch --nproc_per_node 4 --nnodes 8 '",
+    printed_by="pytorch/pytorch/torch/distributed/launch.py@v2.9.0, as `set -x` shows a command",
+    composed=True,
+)
+"""A launcher as a shell's trace shows it, with the values of its variables. A script that is only
+echoed may hold several, so its text is not read.
+"""

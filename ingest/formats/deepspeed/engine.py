@@ -23,6 +23,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
+from ..launch_commands import TRACED_LAUNCHER
 from ..megatron import console as megatron
 from ..software_lines import SOFTWARE_LINES
 from ..spec import (
@@ -790,6 +791,7 @@ FACT_LINES: Final = (
         composed=True,
     ),
     *SOFTWARE_LINES,
+    TRACED_LAUNCHER,
 )
 
 FACT_BLOCKS: Final = (

@@ -41,6 +41,7 @@ from itertools import chain
 from typing import Any, Final
 
 from ..deepspeed.phases import engine_timers, micro_step_timers
+from ..launch_commands import TRACED_LAUNCHER
 from ..launch_view import Finished, LaunchView
 from ..spec import (
     GIB,
@@ -698,6 +699,7 @@ HF_CONSOLE: Final = LogFormat(
         *preamble.FACT_LINES,
         *swift_lines.FACT_LINES,
         COMMAND_LINE,
+        TRACED_LAUNCHER,
         FactLine(
             anchor="TrainingArguments(",
             regex=r"TrainingArguments\((?P<text>\w+=.+)\)\s*$",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -9,6 +10,9 @@ import pytest
 from fairmfu.ingest.formats.hugging_face.arguments import method_facts
 from fairmfu.ingest.formats.hugging_face.command_line import command_facts
 from fairmfu.ingest.formats.hugging_face.swift_lines import ARGUMENTS_BLOCK
+from fairmfu.ingest.parse.record_sink import ParsedSource
+
+Parse = Callable[..., ParsedSource]
 
 PARTS = {"trainable": "full", "frozen_parts": "vision,projector"}
 SEEN = "['model.vision_tower', 'model.audio_tower', 'model.embed_vision']"
@@ -91,3 +95,37 @@ def test_the_printed_parameters_show_which_parts_are_frozen(
         "tuner_type=full,",
     ]
     assert ARGUMENTS_BLOCK.read(lines) == facts
+
+
+LAUNCHER = "python -u -m torch.distributed.launch --nproc_per_node 4 --nnodes 8 --master_port 6000"
+
+
+@pytest.mark.parametrize(
+    ("line", "gpus"),
+    [
+        (f"+ export 'LAUNCHER={LAUNCHER} '", "32"),
+        (f"+ LAUNCHER='{LAUNCHER}     '", "32"),
+        (f"+ {LAUNCHER} run_clm.py", "32"),
+        ("+ srun --jobid 7 /opt/bin/torchrun --nproc-per-node=4 --nnodes=2 train.py", "8"),
+        (f'LAUNCHER="{LAUNCHER} "', None),  # of a script that is echoed
+        (f"export LAUNCHER='{LAUNCHER} '", None),
+        ("+ torchrun --nproc_per_node gpu train.py", None),
+        ("+ echo 'use torchrun --nproc_per_node 4 train.py'", None),
+    ],
+)
+def test_a_traced_launcher_gives_the_gpus(line: str, gpus: str | None, parse: Parse) -> None:
+    step = "{'loss': 2.5, 'grad_norm': 1.0, 'learning_rate': 1e-05, 'epoch': 0.1}"
+    (launch,) = parse("hf-trainer", [line, step]).launches
+    assert launch.last_value("gpus") == gpus
+
+
+def test_each_launch_has_the_gpus_of_its_own_launcher(parse: Parse) -> None:
+    steps = [
+        "***** Running training *****",
+        "{'loss': 2.5, 'grad_norm': 1.0, 'learning_rate': 1e-05, 'epoch': 0.1}",
+        "{'train_runtime': 8.4, 'train_samples_per_second': 1.9, 'train_steps_per_second': 0.48, "
+        "'train_loss': 2.5, 'epoch': 0.1}",
+    ]
+    more = f"+ LAUNCHER='{LAUNCHER} '".replace("--nnodes 8", "--nnodes 16")
+    launches = parse("hf-trainer", [f"+ LAUNCHER='{LAUNCHER} '", *steps, more, *steps]).launches
+    assert [launch.last_value("gpus") for launch in launches] == ["32", "64"]
