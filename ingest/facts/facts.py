@@ -11,6 +11,7 @@ import errno
 import json
 import math
 import tomllib
+from collections import ChainMap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from difflib import get_close_matches
@@ -162,11 +163,14 @@ def infer_facts(
 ) -> list[list[Fact]]:
     """Return the facts of each launch that follow from its format or its steps.
 
-    companions: formats with lines among those of log_format
+    companions: formats with lines among those of log_format; one of the same framework, such as a
+        script next to its engine, implies what log_format does not
     """
+    implying = (f for f in (log_format, *companions) if f.framework == log_format.framework)
+    implications = ChainMap(*(dict(each.implies) for each in implying))
     implied = [
         {"name": name, "value": value, "origin": f"inferred: {why}", "line": None}
-        for name, (value, why) in log_format.implies.items()
+        for name, (value, why) in implications.items()
     ]
     infers = {f.infer_sizes: None for f in (log_format, *companions) if f.infer_sizes}
     several = [infer(launches) for infer in infers]

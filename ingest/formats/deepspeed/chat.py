@@ -115,7 +115,12 @@ DEEPSPEED_CHAT: Final = LogFormat(
     step_unit="micro_step",
     elapsed_covers="step",
     elapsed_excludes_data=True,
-    implies={"packed": ("false", "DeepSpeed-Chat pads every sample to --max_seq_len")},
+    implies={
+        "packed": (
+            "false",
+            "DeepSpeed-Chat pads each sample to max_seq_len; one of steps 2 is a pair",
+        )
+    },
     steps=(
         StepLine(
             anchor="Model Parameters: ",
@@ -219,15 +224,6 @@ DEEPSPEED_CHAT: Final = LogFormat(
             regex=r"\*{5} Evaluating rewards?, Epoch \d+/\d+ \*{5}",
         ),
         FactLine(
-            anchor="***** Evaluating ",
-            regex=r"\*{5} Evaluating \w+, Epoch \d+/\d+ \*{5}",
-            constants={"packed": "false"},
-            inferred="DeepSpeed-Chat pads each sample to max_seq_len; one of steps 2 is a pair",
-            example="***** Evaluating reward, Epoch 0/1 *****",
-            printed_by=STEP2_SOURCE,
-            composed=True,
-        ),
-        FactLine(
             anchor="main.py ",
             regex=rf"\bcmd = (?P<command>.*{COMMAND}.*)",
             read=_defaults,
@@ -247,6 +243,12 @@ DEEPSPEED_CHAT: Final = LogFormat(
             "--gradient_checkpointing --deepspeed",
             printed_by="deepspeedai/DeepSpeed/deepspeed/launcher/runner.py@edaa722",
             composed=True,
+        ),
+        _known(
+            "***** Evaluating ",
+            r"\*{5} Evaluating \w+, Epoch \d+/\d+ \*{5}",
+            "***** Evaluating perplexity, Epoch 1/4 *****",
+            STEP1_SOURCE,
         ),
         _known(
             "cmd = deepspeed ",

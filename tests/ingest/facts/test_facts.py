@@ -655,6 +655,22 @@ def test_ranks_of_nodes_do_not_count_the_gpus_of_xtuner_v1(
 
 
 @pytest.mark.parametrize(
+    ("primary", "companion", "packed"),
+    [
+        ("deepspeed", "deepspeed-chat", "false"),
+        ("deepspeed", "hf-trainer", None),  # another framework's
+        ("deepspeed", None, None),
+    ],
+)
+def test_a_script_next_to_its_engine_implies_its_own_facts(
+    primary: str, companion: str | None, packed: str | None, by_name: dict[str, LogFormat]
+) -> None:
+    companions = [by_name[companion]] if companion else []
+    (found,) = infer_facts(by_name[primary], [launch_of([])], companions)
+    assert given(found).get("packed") == packed
+
+
+@pytest.mark.parametrize(
     ("exp_name", "stamps", "dates"),
     [
         ("cfg_20240504_152410", ["05/04", "05/05"], ["2024-05-04", "2024-05-05"]),
