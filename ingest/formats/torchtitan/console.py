@@ -915,6 +915,13 @@ TORCHTITAN: Final = LogFormat(
             printed_by=TRAIN_SOURCE,
         ),
         FactLine(
+            anchor="total steps ",
+            regex=r"^\s*total steps (?P<total_steps>\d+) \(warmup \d+\)\s*$",
+            example="total steps 10000 (warmup 200)",
+            printed_by=TRAIN_SOURCE,
+            composed=True,  # the rest of the line above, broken after its comma
+        ),
+        FactLine(
             anchor=" tokens per DP rank, ",
             regex=r"initialized with (?P<rank_tokens>\d+) tokens per DP rank, "
             r"(?P<step_tokens>\d+) tokens per train step, "
