@@ -18,6 +18,7 @@ from ..core.schema import FACT_NAMES
 from ..core.spill import Spool
 from ..decode.line_reader import MAX_LINE_BYTES, NumberedLine
 from ..formats.spec import FactBlock, FactLine, LogFormat, StepLine
+from ..launches.page_blocks import FENCE
 from .block_provenance import locate_facts
 from .line_matcher import (
     SYNTHETIC_LOG_MARK,
@@ -282,7 +283,8 @@ class LineParser:
         is_end = block.end.search(record.text) is not None
         is_last = is_end and block.spec.include_end
         is_full = len(block.lines) >= block.spec.max_lines
-        if not is_last and (is_end or is_full or self._matcher.looks_like_step(record.text)):
+        is_cut = self._matcher.looks_like_step(record.text) or FENCE.match(record.text)
+        if not is_last and (is_end or is_full or is_cut):
             self._close_block()
             return False
         block.add(record.number, record.text)

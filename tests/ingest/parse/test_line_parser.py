@@ -645,6 +645,19 @@ def test_a_block_that_never_ends_swallows_no_step(log_format: LogFormat, parse: 
         assert parse(log_format.name, lines).step_lines == 1
 
 
+@pytest.mark.parametrize(("fence", "events"), [(["```"], ["end", "profiler"]), ([], ["profiler"])])
+def test_a_block_ends_with_the_code_block_of_its_page(
+    fence: list[str], events: list[str], parse: Parse, by_name: dict[str, LogFormat]
+) -> None:
+    """An excerpt on a page lacks the profile's last line; another line may be within it."""
+    profile = next(block for block in by_name["deepspeed"].blocks if block.kind == "profiler")
+    closing = next(line for line in by_name["hf-trainer"].events if line.kind == "end").example
+    step = "{'loss': 2.5, 'grad_norm': 1.0, 'learning_rate': 1e-05, 'epoch': 0.1}"
+    lines = ["```", step, *profile.example[:-1], *fence, closing]
+    (launch,) = parse("hf-trainer", lines, ["deepspeed"]).launches
+    assert sorted(event["kind"] for event in launch.events) == events
+
+
 def test_a_companion_states_only_what_the_primary_does_not(parse: Parse) -> None:
     dump = "[2026-01-02 03:04:05,678] [INFO] [config.py:678:print]   {} {} {}"
     lines = [
