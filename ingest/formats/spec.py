@@ -260,7 +260,8 @@ STEP_PARTS_PRECEDENCE: Final = -1
 ONLY_BARS_PRECEDENCE: Final = -2
 """Precedence of formats: a framework's own trainer, the Hugging Face Trainer, a script that trains
 several models by an engine for each, the DeepSpeed engine under any of them, a user's script next
-to the engine, and parts of a step, used only without all others. A progress bar is looked for only if no line of another format was found.
+to the engine, and parts of a step, used only without all others. A progress bar is looked for only
+if no line of another format was found.
 """
 PRECEDENCE_BY_NAME: Final = {
     "trainer": TRAINER_PRECEDENCE,
