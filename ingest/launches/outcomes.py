@@ -23,6 +23,10 @@ MESSAGE_PREFIX: Final = r"^ *+(?:\[[^\]]*\]:?\s*|\d+: *)*+"
 Pages indent quoted logs, and torchrun indents the lines of a rank that it repeats.
 """
 
+LSF_REPORT: Final = "IBM Spectrum LSF, the report at the end of a job's output"
+LSF_EXITED: Final = r"^Subject: Job \d+: <.*> in cluster <\S+> Exited\s*$"
+"""Line of a job with an exit code other than 0; without a failure it ends in Done."""
+
 ENDING_EVENT_LINES: Final = (
     EventLine(
         anchor="out of memory",
@@ -58,6 +62,22 @@ ENDING_EVENT_LINES: Final = (
         example="slurmstepd: error: *** JOB 123 ON node1 CANCELLED AT 2026-11-20T10:00:00 DUE TO "
         "TIME LIMIT ***",
         printed_by="SchedMD/slurm/src/slurmd/slurmstepd/req.c",
+        composed=True,
+    ),
+    EventLine(
+        anchor="TERM_",
+        regex=r"^TERM_[A-Z_]+: job killed\b",
+        kind="killed",
+        example="TERM_RUNLIMIT: job killed after reaching LSF run time limit.",
+        printed_by=LSF_REPORT,
+        composed=True,
+    ),
+    EventLine(
+        anchor="Subject: Job ",
+        regex=LSF_EXITED,
+        kind="error",
+        example="Subject: Job 123: <pretrain> in cluster <summit> Exited",
+        printed_by=LSF_REPORT,
         composed=True,
     ),
     EventLine(
@@ -169,6 +189,7 @@ LAUNCHER_KILL: Final = re.compile(r"closing signal|Killing subprocess")
 
 LAUNCHER_SUMMARY: Final = re.compile(
     r"failed \(exitcode: |exits with return code = |\bChildFailedError\b|\bCalledProcessError\b"
+    rf"|{LSF_EXITED}"
 )
 """Errors by which a launcher reports a failed rank without the cause.
 
