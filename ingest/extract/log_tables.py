@@ -366,9 +366,13 @@ class _Text(NamedTuple):
 
     @property
     def launches(self) -> list[Launch]:
-        """Launches that become runs."""
+        """Launches that become runs: all that trained, stated something or failed."""
         every = self.parsed.launches
-        return [x for x in every if x.rows or len(every) == 1 or x.stated]
+        return [x for x in every if x.rows or len(every) == 1 or x.stated or _has_failed(x)]
+
+
+def _has_failed(launch: Launch) -> bool:
+    return next(launch.events.of_kinds(outcomes.FAILURE_EVENT_KINDS), None) is not None
 
 
 def _logs(

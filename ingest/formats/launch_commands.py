@@ -15,6 +15,12 @@ from .spec import FactLine
 
 MAX_COMMAND_CHARS: Final = 20_000
 
+LAUNCHER_START: Final = "Setting OMP_NUM_THREADS environment variable for each process to be "
+"""Words of a line that torchrun prints once at its start, on every node.
+
+Printed by pytorch/pytorch/torch/distributed/run.py@v2.9.0, unless the variable is set.
+"""
+
 QUOTES: Final = "'\"`"
 """Marks around words, of the shell and of Markdown."""
 

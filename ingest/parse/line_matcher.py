@@ -19,6 +19,7 @@ from ..core.prefilter import NEVER_MATCHING, literal_matcher
 from ..core.safe_regex import GuardedRegex, Regex
 from ..core.schema import FACT_NAMES
 from ..decode.text_cleaning import Cleaner, to_valid_utf8
+from ..formats.launch_commands import LAUNCHER_START
 from ..formats.platform_head import PLATFORM_STAMP
 from ..formats.spec import EventLine, FactBlock, FactLine, LogFormat, StepLine
 from ..launches.outcomes import ENDING_EVENT_LINES
@@ -68,7 +69,8 @@ class LineMatcher:
         self._rank_tag = compile_rank_tags(tuple(f.rank_tag for f in both if f.rank_tag))
         self._looks = GuardedRegex(primary.looks_like_step)
         self._pieces = GuardedRegex(primary.step_pieces or NEVER_MATCHING)
-        self._launch = GuardedRegex(primary.launch) if primary.launch else None
+        self._launch = GuardedRegex(primary.launch or NEVER_MATCHING)
+        self._relaunch = GuardedRegex(_relaunch_pattern(companions))
         self._late = re.compile(primary.late) if primary.late else None
         self._steps = [(line, Regex(line.regex)) for line in primary.steps]
         self._pairs = {id(s): pair_cutter(s.pair) for f in both for s in f.steps if s.pair}
@@ -89,7 +91,8 @@ class LineMatcher:
         known: list[StepLine | FactLine | EventLine] = [*steps, *facts, *events]
         starts = [block.start for block in blocks]
         looks = (primary.looks_like_step, primary.launch, primary.step_pieces)
-        patterns = [*filter(None, (*starts, *looks, *map(re.escape, self._begins)))]
+        begins = (self._relaunch.pattern, *map(re.escape, self._begins))
+        patterns = [*filter(None, (*starts, *looks, *begins))]
         self.may_match = literal_matcher({line.anchor for line in known}, patterns)
         self._may_be_event = literal_matcher(line.anchor for line in events)
         self.patterns = [
@@ -198,9 +201,20 @@ class LineMatcher:
 
     # -- headers --------------------------------------------------------------------------
 
+    def launch_words(self, text: str) -> str | None:
+        """Return the words by which a line begins a launch; None for other lines."""
+        return _words(self._launch, text)
+
+    def relaunch_words(self, text: str) -> str | None:
+        """Return the words by which a line begins a launch after a failed one.
+
+        None for other lines. Launchers and engines below print them at some starts.
+        """
+        return _words(self._relaunch, text)
+
     def begins_launch(self, text: str) -> bool:
-        """Return whether the line begins a launch."""
-        return self._launch is not None and self._launch.search(text) is not None
+        """Return whether the line begins a launch, perhaps only after a failed one."""
+        return self.launch_words(text) is not None or self.relaunch_words(text) is not None
 
     def may_be_late(self, text: str) -> bool:
         """Return whether the open launch may have printed this start line late."""
@@ -314,6 +328,16 @@ def _each(lines: Iterable[_T]) -> list[_T]:
 def named_groups(match: re.Match[str]) -> dict[str, str]:
     """Return the named groups of the match that took part, as text."""
     return {name: value for name, value in match.groupdict().items() if value is not None}
+
+
+def _relaunch_pattern(companions: Iterable[LogFormat]) -> str:
+    """Return the pattern of start lines that count after a failed launch."""
+    return "|".join([*(f"(?:{f.launch})" for f in companions if f.launch), LAUNCHER_START])
+
+
+def _words(regex: GuardedRegex, text: str) -> str | None:
+    match = regex.search(text)
+    return None if match is None else match[0]
 
 
 def _times(value: float | None, factor: float | None) -> float | None:

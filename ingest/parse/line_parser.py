@@ -19,6 +19,7 @@ from ..core.spill import Spool
 from ..decode.line_reader import MAX_LINE_BYTES, NumberedLine
 from ..formats.spec import FactBlock, FactLine, LogFormat, StepLine
 from ..launches.page_blocks import FENCE
+from ..launches.start_watch import StartMark
 from .block_provenance import locate_facts
 from .line_matcher import (
     SYNTHETIC_LOG_MARK,
@@ -224,13 +225,18 @@ class LineParser:
     def _note_start(self, record: Record) -> bool:
         """Pass the start of a launch to the sink; return False for other records.
 
-        Late prints of the open launch begin none.
+        Late prints of the open launch begin none. Lines of libraries below begin a launch only if
+        the open launch has failed.
         """
-        if not self._matcher.begins_launch(record.text):
+        number, text = record.number, record.text
+        if (words := self._matcher.launch_words(text)) is None:
+            if (words := self._matcher.relaunch_words(text)) is not None:
+                mark = StartMark(self._matcher.rank(text), words)
+                self._sink.note_start(number, text, mark, only_after_failure=True)
             return False
-        if self._matcher.may_be_late(record.text) and self._sink.launch.last_value("gpus") is None:
+        if self._matcher.may_be_late(text) and self._sink.launch.last_value("gpus") is None:
             return False
-        self._sink.note_start(record.number, record.text)
+        self._sink.note_start(number, text, StartMark(self._matcher.rank(text), words))
         return True
 
     def _read_header(self, record: Record) -> None:

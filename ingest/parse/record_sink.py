@@ -23,6 +23,7 @@ from ..formats.spec import LAUNCH_STEPS, StepLine
 from ..launches.event_rows import EventRows
 from ..launches.launch import Launch, begins_new_launch
 from ..launches.row_chunks import Row, RowBatch
+from ..launches.start_watch import StartMark, StartWatch
 from ..launches.step_rows import StepRows
 from .launch_closing import LaunchCloser
 from .line_matcher import MAX_QUOTED_CHARS, LineMatcher, fact_row
@@ -114,6 +115,7 @@ class RecordSink:
         self._kinds = UnmatchedKinds(matcher.cleaner.text)
         self._pending: list[_Pending] = []
         self._start_line: tuple[int, str] | None = None
+        self._watch = StartWatch()
         self._first_stamp: datetime | None = None
         self._uncounted: tuple[int, LineKind] = (0, "other")
         """Last line with a record that did not count it, and the kind of its records so far."""
@@ -154,14 +156,29 @@ class RecordSink:
         """Keep the time stamp of a line; call only if `wants_stamp`."""
         self._first_stamp = stamp
 
-    def note_start(self, number: int, text: str) -> None:
-        """Note that a line begins a launch; the first such line since a step counts."""
-        self._start_line = self._start_line or (number, text)
+    def note_start(
+        self, number: int, text: str, mark: StartMark, *, only_after_failure: bool = False
+    ) -> None:
+        """Note that a line begins a launch.
+
+        The first such line since a step counts, and the first after the failure of a launch that
+        has no step yet. With only_after_failure, the line is not printed at every start.
+        """
+        is_other = self._watch.is_other_launch(mark)
+        if is_other and (self._start_line is not None or not self.launch.rows):
+            self._leave_failed_launch(number, text)
+        elif self._start_line is None and (is_other or not only_after_failure):
+            self._start_line = number, text
+            if self.launch.rows:
+                self._watch = StartWatch()
+        self._watch.marks.add(mark)
 
     def note_training_end(self, number: int, rank: str | None) -> None:
         """Note that training of a rank ends at a line."""
         if self.launch.rows:
             self.launch.ends[rank] = number
+        else:
+            self._watch.note_end(number)
 
     def note_record(self, form: StepLine, printed: frozenset[str], text: str) -> None:
         """Keep the last step record of a form."""
@@ -225,6 +242,7 @@ class RecordSink:
 
     def add_event(self, event: Row, *, begins_launch: bool = False) -> None:
         """Keep a row of `events` until its launch is known."""
+        self._watch.note_events([event])
         self._pending.append(_Pending("begin" if begins_launch else "event", event, event["line"]))
 
     def add_events(self, events: RowBatch, last_line: int) -> None:
@@ -232,6 +250,7 @@ class RecordSink:
 
         No line between them states anything: a launch begins before all of them, or after.
         """
+        self._watch.note_events(events)
         self._pending.append(_Pending("events", events, last_line))
 
     # -- steps ------------------------------------------------------------------------------
@@ -247,6 +266,7 @@ class RecordSink:
             launch = self._new_launch(row, text)
         self._flush(launch)
         self._start_line = None
+        self._watch.note_step()
         if row.get("step") is None:
             row["step"] = launch.next_counted_step(row["form"], row["rank"])
             row["counted"] = not (row["form"].every_step or launch.interval)
@@ -265,6 +285,7 @@ class RecordSink:
         """
         launch = self.launch
         self._flush(launch)
+        self._watch.note_step()
         self.out.step_lines += frame.height if line_count is None else line_count
         launch.last_line, launch.last_step_text = int(frame["line"][-1]), text
         if frame["step"].null_count():
@@ -320,19 +341,33 @@ class RecordSink:
         as the end of training, belong to the launch before. So do statements before such an end.
         """
         last = self.launch
-        end = max(last.ends.values(), default=0)
-        stated = [
-            record.line
-            for record in self._pending
-            if record.kind in LAUNCH_OPENING_KINDS and record.line > end
-        ]
         if self._start_line is None and (foreign := last.remove_foreign_rows(row)):
             launch = self._begin_launch(foreign[0]["line"], last.last_step_text)
             for foreign_row in foreign:
                 self._append(launch, foreign_row, last.last_step_text)
             return launch
         number, first_text = self._start_line or (row["line"], text)
-        return self._begin_launch(min([number, *stated]), first_text)
+        return self._begin_launch(self._first_statement(number), first_text)
+
+    def _leave_failed_launch(self, number: int, text: str) -> None:
+        """Begin a launch at a line: the launch before failed without a step."""
+        failure = self._watch.last_failure
+        if self.launch.rows and self._start_line is not None:
+            start, start_text = self._start_line
+            self._begin_launch(self._first_statement(start), start_text)
+        self.launch.first_stamp, self._first_stamp = self._first_stamp, None
+        self._begin_launch(self._first_statement(number, after=failure), text)
+        self._start_line, self._watch = (number, text), StartWatch()
+
+    def _first_statement(self, number: int, after: int = 0) -> int:
+        """Return the first line of a statement since the end of training, or `number`."""
+        end = max(self.launch.ends.values(), default=after)
+        stated = (
+            record.line
+            for record in self._pending
+            if record.kind in LAUNCH_OPENING_KINDS and record.line > end
+        )
+        return min([number, *stated])
 
     def _begin_launch(self, number: int, text: str) -> Launch:
         """Close the open launch with the records before a line; begin a launch there."""
