@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import takewhile
+from itertools import pairwise, takewhile
 from typing import Any, Final
 
 import polars as pl
@@ -26,6 +26,12 @@ Pages indent quoted logs, and torchrun indents the lines of a rank that it repea
 LSF_REPORT: Final = "IBM Spectrum LSF, the report at the end of a job's output"
 LSF_EXITED: Final = r"^Subject: Job \d+: <.*> in cluster <\S+> Exited\s*$"
 """Line of a job with an exit code other than 0; without a failure it ends in Done."""
+
+ROOT_CAUSE: Final = "Root Cause (first observed failure):"
+"""Line of torchrun's report before the rank that failed first.
+
+If the rank recorded its error, the indented traceback follows.
+"""
 
 ENDING_EVENT_LINES: Final = (
     EventLine(
@@ -170,6 +176,15 @@ ENDING_EVENT_LINES: Final = (
         composed=True,
     ),
     EventLine(
+        anchor=ROOT_CAUSE,
+        regex=MESSAGE_PREFIX + re.escape(ROOT_CAUSE) + r"\s*$",
+        kind="error",
+        example="Root Cause (first observed failure):",
+        printed_by="pytorch/pytorch/torch/distributed/elastic/multiprocessing/errors/__init__.py"
+        "@v2.9.0",
+        composed=True,
+    ),
+    EventLine(
         anchor="exits with return code = ",
         regex=r"exits with return code = (?P<code>-?[1-9]\d*)",
         kind="error",
@@ -189,7 +204,7 @@ LAUNCHER_KILL: Final = re.compile(r"closing signal|Killing subprocess")
 
 LAUNCHER_SUMMARY: Final = re.compile(
     r"failed \(exitcode: |exits with return code = |\bChildFailedError\b|\bCalledProcessError\b"
-    rf"|{LSF_EXITED}"
+    rf"|{LSF_EXITED}|{re.escape(ROOT_CAUSE)}"
 )
 """Errors by which a launcher reports a failed rank without the cause.
 
@@ -212,10 +227,12 @@ def launch_outcome(
     rows, events: of one launch
     planned_steps: in the unit of the rows' `step`
 
-    Only events after the last step count: after earlier ones, the run went on. The first of several
-    errors is the cause, and the others follow from it. Exhausted memory is always the cause.
+    Only events after the last step count: after earlier ones, the run went on. Without steps, the
+    first end counts instead. The first of several errors is the cause, and the others follow from
+    it. Exhausted memory is always the cause.
     """
-    top, last_line, odd = rows.top_step, rows.last_line, _not_finite(rows)
+    top, odd = rows.top_step, _not_finite(rows)
+    last_line = rows.last_line or _line_before_end(events)
     ended = takewhile(lambda e: e["line"] <= last_line, events.of_kinds(["end"]))
     behind = [
         *(event for event in ended if _ends_at(event, top)),
@@ -231,6 +248,11 @@ def launch_outcome(
     if end is not None:
         return odd or ("completed", *_line_and_text(end))
     return odd or ("incomplete", None, None)
+
+
+def _line_before_end(events: EventRows) -> int:
+    """Return the line before the first end of training; 0 without an end."""
+    return next((int(event["line"]) - 1 for event in events.of_kinds(["end"])), 0)
 
 
 def _reached(
@@ -249,13 +271,27 @@ def _reached(
 
 
 def _cause(bad: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | None:
-    """Return the event that ended a launch: a launcher stops the other ranks after it."""
+    """Return the event that ended a launch: a launcher stops the other ranks after it.
+
+    The error of the rank that failed first says more than the exit code of a rank.
+    """
     not_killed = [e for e in bad if not LAUNCHER_KILL.search(e["text"])]
     memory = [e for e in not_killed if e["kind"] == "out_of_memory"]
     specific = [
         e for e in not_killed if e["kind"] != "error" or not LAUNCHER_SUMMARY.search(e["text"])
     ]
-    return next(iter((*memory, *specific, *not_killed, *bad)), None)
+    cause = next(iter((*memory, *specific, *not_killed, *bad)), None)
+    if cause is not None and LAUNCHER_SUMMARY.search(cause["text"]):
+        return next(_root_errors(bad), cause)
+    return cause
+
+
+def _root_errors(bad: Sequence[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
+    """Yield the recorded errors of ranks that failed first on their nodes."""
+    for before, event in pairwise(bad):
+        is_recorded = event["kind"] == "error" and event["text"].startswith(" ")
+        if ROOT_CAUSE in before["text"] and is_recorded:
+            yield event
 
 
 def _not_finite(rows: StepRows) -> tuple[str, int, str] | None:

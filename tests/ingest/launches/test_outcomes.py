@@ -89,6 +89,49 @@ def test_what_stands_behind_the_last_step_decides(
     assert ended(parse, *lines, planned=planned) == name
 
 
+ABORTED = (
+    "E0529 09:14:54.5 16 api.py:986] failed (exitcode: -6) local_rank: 1 (pid: 7) of binary: a"
+)
+CHILD = "torch.distributed.elastic.multiprocessing.errors.ChildFailedError: "
+ROOT = "Root Cause (first observed failure):"
+TRITON = "  RuntimeError: Triton Error [CUDA]: device-side assert triggered"
+AFTER = "[rank2]: torch.distributed.DistBackendError: remote process exited"
+
+
+@pytest.mark.parametrize(
+    ("lines", "name", "text"),
+    [
+        ([ABORTED, CHILD, ROOT, "  traceback : Traceback", TRITON], "crashed", TRITON),
+        ([ABORTED, CHILD, ROOT, "  traceback : Signal 6 (SIGABRT)"], "killed", ABORTED),
+        ([ABORTED, CHILD, ROOT, "  traceback : Signal 6", AFTER], "killed", ABORTED),
+        ([ABORTED, CHILD, ROOT, "  traceback : Signal 6", ABORTED, TRITON], "killed", ABORTED),
+        ([ERROR, ABORTED, CHILD, ROOT, TRITON], "crashed", ERROR),
+        ([KILLED, ABORTED, CHILD, ROOT, TRITON], "killed", KILLED),
+        ([ABORTED, CHILD, ROOT, TRITON, OOM], "out_of_memory", OOM),
+    ],
+)
+def test_the_error_of_the_first_rank_that_failed_says_more_than_an_exit_code(
+    lines: list[str], name: str, text: str, parse: Callable[..., ParsedSource]
+) -> None:
+    (launch,) = parse("torchtitan", [step(1), *lines]).launches
+    outcome, _, cause = launch_outcome(launch.rows, launch.events, None)
+    assert (outcome, cause) == (name, text.strip())
+
+
+@pytest.mark.parametrize(
+    ("lines", "name"),
+    [
+        ([ERROR, DONE], "completed"),  # training went on to its end
+        ([DONE, ERROR], "crashed"),
+        ([DONE, ERROR, DONE], "crashed"),  # of another rank
+    ],
+)
+def test_without_steps_an_error_before_the_end_of_training_did_not_end_it(
+    lines: list[str], name: str, parse: Callable[..., ParsedSource]
+) -> None:
+    assert ended(parse, *lines) == name
+
+
 @pytest.mark.parametrize(("saved", "name"), [(22, "completed"), (20, "incomplete")])
 def test_a_last_step_without_a_line_has_a_checkpoint(
     saved: int, name: str, parse: Callable[..., ParsedSource]
