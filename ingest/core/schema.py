@@ -406,7 +406,10 @@ READING_CHANGES: Final[tuple[ReadingChange, ...]] = (
         "the outcome shows gradients that are not finite, and facts follow one set of rules for "
         "printed arguments and for commands"
     ),
-    ReadingChange("launches that failed before their first step are launches of their own"),
+    ReadingChange(
+        "launches that failed before their first step, or follow a command, are launches of their "
+        "own"
+    ),
 )
 """In order of time; never remove an entry. Sources read before the last one need another reading.
 """

@@ -21,6 +21,19 @@ LAUNCHER_START: Final = "Setting OMP_NUM_THREADS environment variable for each p
 Printed by pytorch/pytorch/torch/distributed/run.py@v2.9.0, unless the variable is set.
 """
 
+_PROMPT: Final = (
+    r"(?:\([\w.-]{1,64}\) *)?(?:[$>%\u276f] +|! *|\++ +"
+    r"|\[?[\w.-]{1,64}@[^\s$#>%]{1,200}(?: [^\s$#>%]{1,200})?[$#>%] *)?"
+)
+"""Prompt of a shell or notebook, or the mark of a shell's own echo (`set -x`)."""
+_VARIABLE: Final = r"""[A-Za-z_]\w{0,64}=(?:"[^"]{0,256}"|'[^']{0,256}'|[^\s"']{0,256})"""
+COMMAND_LINE: Final = (
+    rf"^ {{0,8}}{_PROMPT}(?:(?:{_VARIABLE}|with-proxy|nohup|time|bash|sh) +){{0,32}}"
+    r"(?:(?:torchrun|python[\d.]{0,8} (?:-u )?-m torch\.distributed\.(?:run|launch)|accelerate launch"
+    r"|deepspeed) (?=-|\"?\$|\S{1,256}\.py\b)|(?:[\w.-]{0,64}/){0,16}run_\w{0,64}train\.sh(?= |$))"
+)
+"""Regex of a line that is a command by which people start a training."""
+
 QUOTES: Final = "'\"`"
 """Marks around words, of the shell and of Markdown."""
 

@@ -19,7 +19,7 @@ from ..core.prefilter import NEVER_MATCHING, literal_matcher
 from ..core.safe_regex import GuardedRegex, Regex
 from ..core.schema import FACT_NAMES
 from ..decode.text_cleaning import Cleaner, to_valid_utf8
-from ..formats.launch_commands import LAUNCHER_START
+from ..formats.launch_commands import COMMAND_LINE, LAUNCHER_START
 from ..formats.platform_head import PLATFORM_STAMP
 from ..formats.spec import EventLine, FactBlock, FactLine, LogFormat, StepLine
 from ..launches.outcomes import ENDING_EVENT_LINES
@@ -46,6 +46,7 @@ MAX_PREFIX_CHARS: Final = 64
 BRACKETED_HEAD: Final = re.compile(r"\A(?:\s*\[[^][]*\])*\s*(?:rank=\d+\s*)?")
 """Stamp, level, source and rank: DeepSpeed's exceed MAX_PREFIX_CHARS and state no fact."""
 
+_COMMAND: Final = GuardedRegex(COMMAND_LINE)
 _HEAD_STAMP: Final = re.compile(PLATFORM_STAMP)
 
 MAX_COMPILED_FORMATS: Final = 64
@@ -91,7 +92,7 @@ class LineMatcher:
         known: list[StepLine | FactLine | EventLine] = [*steps, *facts, *events]
         starts = [block.start for block in blocks]
         looks = (primary.looks_like_step, primary.launch, primary.step_pieces)
-        begins = (self._relaunch.pattern, *map(re.escape, self._begins))
+        begins = (self._relaunch.pattern, COMMAND_LINE, *map(re.escape, self._begins))
         patterns = [*filter(None, (*starts, *looks, *begins))]
         self.may_match = literal_matcher({line.anchor for line in known}, patterns)
         self._may_be_event = literal_matcher(line.anchor for line in events)
@@ -213,8 +214,13 @@ class LineMatcher:
         return _words(self._relaunch, text)
 
     def begins_launch(self, text: str) -> bool:
-        """Return whether the line begins a launch, perhaps only after a failed one."""
-        return self.launch_words(text) is not None or self.relaunch_words(text) is not None
+        """Return whether the line may begin a launch, perhaps only after a failed one."""
+        regexes = (self._launch, self._relaunch, _COMMAND)
+        return any(regex.search(text) is not None for regex in regexes)
+
+    def is_command(self, text: str) -> bool:
+        """Return whether the line is a command that starts a training."""
+        return _COMMAND.search(text) is not None
 
     def may_be_late(self, text: str) -> bool:
         """Return whether the open launch may have printed this start line late."""

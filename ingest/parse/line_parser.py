@@ -226,10 +226,12 @@ class LineParser:
         """Pass the start of a launch to the sink; return False for other records.
 
         Late prints of the open launch begin none. Lines of libraries below begin a launch only if
-        the open launch has failed.
+        the open launch has failed, and commands only if a step follows.
         """
         number, text = record.number, record.text
         if (words := self._matcher.launch_words(text)) is None:
+            if self._matcher.is_command(text):
+                self._sink.note_command(number)
             if (words := self._matcher.relaunch_words(text)) is not None:
                 mark = StartMark(self._matcher.rank(text), words)
                 self._sink.note_start(number, text, mark, only_after_failure=True)

@@ -115,6 +115,7 @@ class RecordSink:
         self._kinds = UnmatchedKinds(matcher.cleaner.text)
         self._pending: list[_Pending] = []
         self._start_line: tuple[int, str] | None = None
+        self._command_line: int | None = None
         self._watch = StartWatch()
         self._first_stamp: datetime | None = None
         self._uncounted: tuple[int, LineKind] = (0, "other")
@@ -129,7 +130,12 @@ class RecordSink:
     @property
     def is_mid_launch(self) -> bool:
         """True if the open launch has rows, and no later line begins another launch."""
-        return self._start_line is None and len(self.launch.rows) > 0
+        return not self._is_opening and len(self.launch.rows) > 0
+
+    @property
+    def _is_opening(self) -> bool:
+        """True if a line since the last step begins a launch with the next step."""
+        return self._start_line is not None or self._command_line is not None
 
     @property
     def is_mid_header(self) -> bool:
@@ -142,7 +148,7 @@ class RecordSink:
     @property
     def wants_stamp(self) -> bool:
         """True if the time stamp of the next line may be the first of a launch."""
-        is_opening = self._start_line is not None or not self.launch.rows
+        is_opening = self._is_opening or not self.launch.rows
         return self._has_clock and self._first_stamp is None and is_opening
 
     # -- lines that are no records ----------------------------------------------------------
@@ -172,6 +178,14 @@ class RecordSink:
             if self.launch.rows:
                 self._watch = StartWatch()
         self._watch.marks.add(mark)
+
+    def note_command(self, number: int) -> None:
+        """Note a command that starts a training: the next step is of another launch.
+
+        Without a step after it, the command may be of a report, or of another program.
+        """
+        if self.launch.rows and self._command_line is None:
+            self._command_line = number
 
     def note_training_end(self, number: int, rank: str | None) -> None:
         """Note that training of a rank ends at a line."""
@@ -259,13 +273,11 @@ class RecordSink:
         """Keep a row of `steps`, which may begin a launch; count its step if missing."""
         self._count("step", row["line"], line_count)
         launch = self.launch
-        again = self._start_line is not None or begins_new_launch(
-            launch, row, single_writer=self.single_writer
-        )
+        again = self._is_opening or begins_new_launch(launch, row, single_writer=self.single_writer)
         if launch.rows and again:
             launch = self._new_launch(row, text)
         self._flush(launch)
-        self._start_line = None
+        self._start_line = self._command_line = None
         self._watch.note_step()
         if row.get("step") is None:
             row["step"] = launch.next_counted_step(row["form"], row["rank"])
@@ -341,12 +353,13 @@ class RecordSink:
         as the end of training, belong to the launch before. So do statements before such an end.
         """
         last = self.launch
-        if self._start_line is None and (foreign := last.remove_foreign_rows(row)):
+        if not self._is_opening and (foreign := last.remove_foreign_rows(row)):
             launch = self._begin_launch(foreign[0]["line"], last.last_step_text)
             for foreign_row in foreign:
                 self._append(launch, foreign_row, last.last_step_text)
             return launch
         number, first_text = self._start_line or (row["line"], text)
+        number = min(number, self._command_line or number)
         return self._begin_launch(self._first_statement(number), first_text)
 
     def _leave_failed_launch(self, number: int, text: str) -> None:

@@ -1,0 +1,91 @@
+"""Commands that start a training: recognised, and the start of another launch between steps."""
+
+from __future__ import annotations
+
+import re
+import time
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from fairmfu.ingest.extract.log_tables import read_log_tables
+from fairmfu.ingest.formats.launch_commands import COMMAND_LINE
+
+COMMANDS: Final = (
+    '> with-proxy CONFIG_FILE="./a b.toml" ./run_train.sh --training.compile',
+    "NGPU=8 ./run_train.sh",
+    "+ torchrun --nproc_per_node=8 -m torchtitan.train",
+    "++ torchrun $ARGS train.py",
+    "$ deepspeed train.py --deepspeed",
+    "(base) ann@node1:~/titan$ torchrun train.py",
+    "[ann@node1 titan]$ accelerate launch --num_processes 8 train.py",
+    "!NGPU=2 LOG_RANK=0 ./run_train.sh \\",
+    "\u276f NGPU=8 ./run_train.sh --model.flavor small",
+    "LOG_RANK=0 python -m torch.distributed.run --nproc_per_node 2 train.py",
+)
+OTHERS: Final = (
+    "run.sh: line 242: 259200 Killed                  torchrun --nproc_per_node=8 train.py",
+    "deepspeed info ................... 0.10.0",
+    "deepspeed wheel compiled w. ...... torch 2.0",
+    "# torchrun --nproc_per_node=8 train.py",
+    "Start it with torchrun --nproc_per_node=8 train.py",
+    "torchrun starts one process for each GPU",
+    "[INFO] [runner.py:618:main] cmd = deepspeed main.py --deepspeed",
+    '  File "/venv/bin/torchrun", line 10, in <module>',
+    "+ python evaluate.py --checkpoint 50",
+)
+
+
+def step(number: int, loss: float = 5.0) -> str:
+    return f"step: {number:2}  loss: {loss:8.4f}  memory: 47.65GiB(50.16%)  tps: 5,760  mfu: 33.73%"
+
+
+@pytest.fixture
+def launches(tmp_path: Path):
+    """Steps of each launch, by both readers."""
+
+    def read(*lines: str) -> list[list[int]]:
+        log = tmp_path / "run.log"
+        log.write_text("\n".join(lines) + "\n")
+        tables = [read_log_tables(log, use_fast_path=fast) for fast in (True, False)]
+        fast, slow = (
+            [
+                steps["step"].to_list()
+                for _, steps in t["steps"].group_by("run_id", maintain_order=True)
+            ]
+            for t in tables
+        )
+        assert fast == slow
+        assert [t["runs"].height for t in tables] == [len(fast), len(slow)]
+        return fast
+
+    return read
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_command_between_steps_begins_a_launch(command: str, launches) -> None:
+    assert re.search(COMMAND_LINE, command)
+    assert launches(command, step(20), "", command, "...", step(30)) == [[20], [30]]
+
+
+@pytest.mark.parametrize("line", OTHERS)
+def test_a_line_that_only_names_a_launcher_begins_none(line: str, launches) -> None:
+    assert not re.search(COMMAND_LINE, line)
+    assert launches(COMMANDS[0], step(20), line, step(30)) == [[20, 30]]
+
+
+def test_a_shell_that_echoes_its_command_starts_one_launch(launches) -> None:
+    echoes = (COMMANDS[1], COMMANDS[2], COMMANDS[2])
+    assert launches(*echoes, step(10), step(20), *echoes, step(30)) == [[10, 20], [30]]
+
+
+def test_a_command_without_a_step_after_it_is_of_no_launch(launches) -> None:
+    assert launches(COMMANDS[1], step(10), step(20), *COMMANDS) == [[10, 20]]
+
+
+@pytest.mark.parametrize("unit", ["[a]", "1: ", "A", "a.", " ", "a@b ", "A=1 ", "a/", "> ", "+"])
+def test_a_long_line_is_searched_in_no_time(unit: str) -> None:
+    began = time.monotonic()
+    re.search(COMMAND_LINE, unit * (60_000 // len(unit)) + "torchrun --a")
+    assert time.monotonic() - began < 2
