@@ -53,9 +53,11 @@ LAUNCH_COURSE_SCHEMA: Final = pl.Schema(
         "first_stamp": TIMESTAMP,
         "last_stamp": TIMESTAMP,
         "began": INT,
+        "loaded": pl.Boolean(),
         "model": TEXT,
         **dict.fromkeys(RESUME_KEY_COLUMNS[1:], INT),
     }
 )
 """Columns compared between two launches before their losses are. interval: median number of steps
-between two lines; began: the step after which training began, as the log says or shows."""
+between two lines; began: the step after which training began, as the log says or shows; loaded: the
+log says that a checkpoint was loaded."""

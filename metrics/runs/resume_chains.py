@@ -6,6 +6,7 @@ A launch continues an earlier one if all of these are true:
 - both train the same work
 - it began after the earlier launch's last step; in another file, at most 90 days after
 - in another file, its first loss is on the earlier launch's course
+- in the same file, the log shows that it resumed, or its steps follow the last step exactly
 
 Steps of the earlier launch beyond that point were trained again and are marked.
 
@@ -137,7 +138,7 @@ def launch_courses(
             maintain_order="left",
         )
         .join(
-            clocks.select("run_id", began="trained_from"),
+            clocks.select("run_id", "loaded", began="trained_from"),
             on="run_id",
             how="left",
             maintain_order="left",
@@ -213,9 +214,11 @@ def _fits() -> pl.Expr:
     ended_first = (pl.col("utc") == pl.col("utc_before")) & away.is_between(
         -MAX_STAMP_CROSSING, MAX_DAYS_AWAY
     )
+    is_known_resume = resumed | pl.col("loaded").fill_null(value=False)
+    goes_on = pl.col("first_step") > pl.col("last_step_before")
     follows = (
         pl.when(_in_file())
-        .then(pl.col("launch_before") < pl.col("launch"))
+        .then((pl.col("launch_before") < pl.col("launch")) & (is_known_resume | goes_on))
         .otherwise(known & ended_first)
     )
     other = pl.col("run_id") != pl.col("run_id_before")

@@ -45,6 +45,7 @@ CLOCK_SCHEMA: Final = pl.Schema(
         "ended_at": TIMESTAMP,
         "trained_from": INT,
         "trained_to": INT,
+        "loaded": pl.Boolean(),
         "step_s": FLOAT,
         "startup_s": FLOAT,
         "after_s": FLOAT,
@@ -78,6 +79,7 @@ def launch_clocks(
     trained_from, trained_to: training began after the first of these steps and reached the second
         [steps], as far as the log shows. trained_from is null if the log begins in the middle,
         trained_to if the log does not say what its lines count
+    loaded: the log says that a checkpoint was loaded
     step_s: median time of a step
     startup_s: from the first stamp to the first step line, minus the typical time of this line's
         steps; null if no earlier line is stamped
@@ -135,6 +137,7 @@ class _LaunchClock:
     def clock(self) -> dict[str, Any]:
         """Return the columns of CLOCK_SCHEMA, except run_id."""
         row: dict[str, Any] = dict.fromkeys(CLOCK_SCHEMA.keys() - {"run_id"})
+        row["loaded"] = any(event["kind"] == "load" for event in self.events)
         row["trained_from"] = self._trained_from()
         row["step_s"] = _step_seconds(self.windows, self.run["evidence"])
         stamped = np.flatnonzero(~np.isnan(self.windows["logged_at"]))

@@ -676,9 +676,9 @@ def test_a_real_chain_counts_its_repeated_steps_once(
 def test_real_logs_that_have_no_honest_goodput(
     real: Callable[[str], dict[str, dict[str, Any]]],
 ) -> None:
-    # An excerpt that begins with step 20: a launch in it continues the one before, tokens unknown.
+    # An excerpt of step 20 after one of steps 1 to 20: another experiment, not a resume.
     row = real("torchtitan/msg_2025-05-28_f8f545c459.txt")["msg_2025-05-28_f8f545c459#2"]
-    assert (row["goodput_launches"], row["goodput"]) == (2, None)
+    assert (row["goodput_launches"], row["goodput"], row["continues"]) == (1, None, None)
     # Tensor parallel of a degree that it does not say: stamps and rate are 2x apart.
     (row,) = real("torchtitan/msg_2024-10-22_6b2f673135.txt").values()
     assert (row["end_to_end_basis"], row["goodput"]) == ("rate from start", None)

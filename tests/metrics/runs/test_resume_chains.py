@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
 
@@ -71,7 +72,7 @@ def test_a_resume_in_another_file_begins_within_ninety_days(
     assert continued(first, course("second", 41, 90, begin)) is is_resume
     of_one_file = [
         course("first", 1, 50, START, sha256="file", launch=1),
-        course("second", 41, 90, begin, sha256="file", launch=2),
+        course("second", 51, 90, begin, sha256="file", launch=2),
     ]
     assert continued(*of_one_file)
 
@@ -153,7 +154,30 @@ def test_of_one_file_the_launch_before_is_continued_without_losses() -> None:
     for made in launches:
         made["steps"] = without(made["steps"], "logged_at", "loss")
         made["sources"] = []
+    for made, name in zip(launches[1:], "bc", strict=True):
+        made["events"] = [happened(name, 5, "load")]
     launches[0]["sources"] = [{"sha256": "file", "path": "logs/file", "unread_lines": 0}]
     found = linked(*launches)
     assert {name: before for name, (before, _) in found.items()} == {"a": None, "b": "a", "c": "b"}
     assert {name: again for name, (_, again) in found.items()} == {"a": 20, "b": 10, "c": 0}
+
+
+@pytest.mark.parametrize(
+    ("begin", "event", "is_resume"),
+    [
+        (41, None, False),  # the next experiment of a page
+        (50, None, False),
+        (51, None, True),
+        (41, happened("second", 5, "load"), True),
+        (41, happened("second", 5, "load", step=40), True),
+        (41, happened("second", 5, "train_start", step=41), True),
+        (41, happened("second", 5, "train_start"), False),
+    ],
+)
+def test_in_one_file_a_launch_that_goes_back_says_that_it_resumed(
+    begin: int, event: Mapping[str, Any] | None, *, is_resume: bool
+) -> None:
+    first = course("first", 1, 50, START, sha256="file", launch=1)
+    second = later(begin, sha256="file", launch=2)
+    second["events"] = [] if event is None else [event]
+    assert continued(first, second) is is_resume
