@@ -410,6 +410,10 @@ READING_CHANGES: Final[tuple[ReadingChange, ...]] = (
         "launches that failed before their first step, or follow a command, are launches of their "
         "own"
     ),
+    ReadingChange(
+        "a mean speed of few digits gives no time of a step",
+        ("hf-trainer", "hf-trainer-state", "ms-swift", "llamafactory"),
+    ),
 )
 """In order of time; never remove an entry. Sources read before the last one need another reading.
 """

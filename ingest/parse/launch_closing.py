@@ -18,7 +18,7 @@ import polars as pl
 
 from ..core.numbers import parse_integer, parse_optional
 from ..formats.spec import LogFormat
-from ..launches.elapsed_refinement import refine_elapsed
+from ..launches.elapsed_refinement import CLOCK_COLUMNS, is_finer, refine_elapsed
 from ..launches.launch import Launch
 from ..launches.micro_steps import find_unstated_micro_steps
 from ..launches.step_alignment import (
@@ -80,8 +80,9 @@ class LaunchCloser:
         """
         accumulation = parse_optional(parse_integer, launch.last_value("gradient_accumulation"))
         launch.forget()
-        if self._primary.finer_clock is not None:
-            launch.rows.transform(partial(refine_elapsed, self._primary.finer_clock))
+        clock = self._primary.finer_clock
+        if clock is not None and is_finer(clock, launch.rows.frames(*CLOCK_COLUMNS)):
+            launch.rows.transform(partial(refine_elapsed, clock))
         moved = 0
         if any(form.counts for form in launch.rows.forms()):
             if batch_is_known:

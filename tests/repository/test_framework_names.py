@@ -40,7 +40,10 @@ ALLOWED_TEXTS: Final[dict[str, str]] = {
     "Megatron-LM or a fork of it": "a column's values",
     "torchtitan": "format in READING_CHANGES, which metrics ask and stores count",
     **dict.fromkeys(
-        ("deepspeed", "deepspeed-chat", "hf-trainer", "ms-swift", "xtuner-v1"),
+        (
+            *("deepspeed", "deepspeed-chat", "hf-trainer", "hf-trainer-state", "llamafactory"),
+            *("ms-swift", "xtuner-v1"),
+        ),
         "format in READING_CHANGES, which metrics ask and stores count",
     ),
 }

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Any
 
 import polars as pl
@@ -12,7 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fairmfu.ingest.formats.spec import FinerClock
-from fairmfu.ingest.launches.elapsed_refinement import refine_elapsed
+from fairmfu.ingest.launches.elapsed_refinement import is_finer, refine_elapsed
+from tests.support.one_log import tables_of
 
 BY_STEPS = FinerClock(
     clock="elapsed", steps_per_s="speed(it/s)", s_per_step="speed(s/it)", early=0.5, late=1.0
@@ -137,3 +139,63 @@ def test_a_step_longer_than_the_doubt_always_tells_the_time(
         BY_STEPS, float(printed(of_process * each)), {"speed(s/it)": repr(each)}, step=step
     )
     assert found == of_process * each
+
+
+def lines_of(speeds: Iterable[tuple[int, str]], key: str = "speed(s/it)") -> pl.DataFrame:
+    """Return rows with these steps and printed means, and the whole seconds that follow."""
+    rows = [
+        {
+            "step": step,
+            "since_start_s": float(int(step * float(speed))),
+            "extra": json.dumps({"elapsed": "1m", key: speed}),
+        }
+        for step, speed in speeds
+    ]
+    return pl.DataFrame(rows, schema=SCHEMA)
+
+
+@pytest.mark.parametrize(
+    ("last", "speed", "is_fine"),
+    [
+        (300, "1.877", True),  # 0.15 s
+        (1_100, "1.877", False),  # 0.55 s of 1.9 s a step
+        (1_100, "1.877001", True),
+        (90_000, "9.999999", True),
+    ],
+)
+def test_a_mean_needs_digits_for_its_step(last: int, speed: str, *, is_fine: bool) -> None:
+    """The error of its last digit grows with the step, and a step stays as long."""
+    rows = lines_of((step, speed) for step in range(10, last + 1, 1 if last < 2_000 else 10))
+    assert is_finer(BY_STEPS, [rows]) == is_fine
+    assert is_finer(BY_STEPS, [rows[:50], rows[:0], rows[50:]]) == is_fine
+
+
+def test_a_mean_of_few_digits_is_fine_for_long_windows() -> None:
+    """0.4 s of 800 s between two lines."""
+    rows = lines_of((step, "10.01") for step in (80,))
+    assert is_finer(BY_STEPS, [rows])
+    assert not is_finer(BY_STEPS, [rows.with_columns(extra=pl.lit('{"elapsed": "1m"}'))])
+    assert not is_finer(BY_STEPS, [])
+
+
+def test_a_number_that_is_round_by_chance_has_the_digits_of_the_others() -> None:
+    speeds = ["1.877013", "1.8771", "1.877", "1.877026"]
+    assert is_finer(BY_STEPS, [lines_of(zip(range(2_000, 2_004), speeds, strict=True))])
+    assert not is_finer(BY_STEPS, [lines_of((step, "1.877") for step in range(2_000, 2_004))])
+
+
+@pytest.mark.parametrize(("digits", "whole"), [(4, True), (7, False)])
+def test_no_clock_goes_back(tmp_path: Path, digits: int, *, whole: bool) -> None:
+    """Steps of 1.9 s, with the mean in four digits as of Transformers 5, and in seven."""
+    lines = [
+        f"{{'loss': '1.5', 'learning_rate': '1e-05', 'global_step/max_steps': '{step}/1500', "
+        f"'elapsed_time': '{int(1.9 * step + 3) // 60}m {int(1.9 * step + 3) % 60}s', "
+        f"'train_speed(s/it)': '{(1.9 * step + 3) / step:.{digits}g}'}}"
+        for step in range(1, 1_501)
+    ]
+    log = tmp_path / "run.log"
+    log.write_text("\n".join(["***** Running training *****", *lines, ""]))
+    clock = tables_of(log)["steps"]["since_start_s"]
+    assert (clock == clock.round()).all() == whole
+    assert clock.diff().min() >= (1.0 if whole else 1.89)
+    assert clock[-1] == pytest.approx(2_853, abs=0.01)
