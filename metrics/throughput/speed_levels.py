@@ -41,7 +41,13 @@ from ..core.segmentation import (
     fit_drift,
 )
 from .messages import NO_LASTING_SPEED, SPEED_ALTERNATES, SPEED_CHANGED, SPEED_DRIFTS
-from .windows import WindowSelection, evidence_rounding, stamp_rounding, timed_windows
+from .windows import (
+    WindowSelection,
+    evidence_rounding,
+    stamp_error,
+    stamp_rounding,
+    timed_windows,
+)
 
 OTHER_SPEED: Final = "steps at another speed"
 """Cause of windows left out of TGS: the run had another speed there."""
@@ -59,6 +65,9 @@ MAX_RANKED_DRIFT: Final = 0.1
 """Largest drift of a run that is ranked, as a share."""
 CAUSES: Final = ("tokens_per_gpu", "sequence_length", "attention_ratio")
 """Columns of windows that may rightly change the time per token."""
+MAX_CLOCK_ERROR: Final = 1 / 4
+"""Largest error of a clock, as a share of the time of a point. Shorter windows are joined, because
+the mean logarithm of times that are 1 s or 2 s by rounding is not that of their mean."""
 MIN_CAUSE_CHANGE: Final = 0.01
 """Smallest relative change of such a column that explains a change of speed."""
 CHANGING_EVENTS: Final = (
@@ -90,13 +99,16 @@ class Course:
 class _Pace:
     """Logarithm of the time per token, without stalls and known causes.
 
-    windows: indices of the run's windows; steps: steps of each window
+    A point is a window, or neighbours that whole seconds can't resolve.
+
+    windows: index of the first window of each point; tokens, steps: of each point
     causes: columns that may explain a change, one a row, without constant ones
     coarse: error from the print's last digits that does not average out; rounding: error that does
     """
 
     windows: IntArray
     values: FloatArray
+    tokens: FloatArray
     steps: FloatArray
     causes: FloatArray
     coarse: float
@@ -145,30 +157,53 @@ def _pace(
     run: RunArrays, evidence: str, counted: WindowSelection, excess: FloatArray
 ) -> _Pace | None:
     """Return the pace of windows with tokens and time; None if they are too few."""
-    seconds = counted.seconds - excess
-    usable = (counted.tokens > 0) & (seconds > 0)
-    if np.count_nonzero(usable) < MIN_POINTS:
+    some = counted.where(counted.tokens > 0)
+    calm_s = some.seconds - excess[counted.tokens > 0]
+    error_s = stamp_error(run, evidence, some.indices)
+    starts = _resolved(calm_s, error_s)
+    timed = _sums(calm_s, starts) > 0
+    if np.count_nonzero(timed) < MIN_POINTS:
         return None
-    some = counted.where(usable)
-    values = np.log(seconds[usable] / some.tokens)
-    causes = _causes(run, some.indices)
+    spans = run[f"{evidence}_span"][some.indices]
+    tokens, seconds, steps = (_sums(each, starts)[timed] for each in (some.tokens, calm_s, spans))
+    values = np.log(seconds / tokens)
+    causes = _causes(run, some.indices, starts, timed)
     if len(causes):
         changes = np.diff(causes, axis=1)
         values = values - np.linalg.lstsq(changes.T, np.diff(values), rcond=None)[0] @ causes
     coarse = evidence_rounding(run, some, evidence)
     if estimate_noise(np.diff(values)).innovation >= coarse:
         coarse = 0.0
-    rounding = stamp_rounding(run, evidence, some.indices) / float(np.median(some.seconds))
-    spans = run[f"{evidence}_span"][some.indices]
-    return _Pace(some.indices, values, spans, causes, coarse, rounding)
+    rounding = stamp_rounding(run, evidence, some.indices) / float(np.median(seconds))
+    return _Pace(some.indices[starts[timed]], values, tokens, steps, causes, coarse, rounding)
 
 
-def _causes(run: RunArrays, windows: IntArray) -> FloatArray:
-    """Return the columns of CAUSES that vary in these windows, as logarithms, from 0."""
-    columns = (run[name][windows] for name in CAUSES)
+def _resolved(seconds: FloatArray, error_s: float) -> IntArray:
+    """Return the first window of each point that its clock resolves.
+
+    seconds: of each window; error_s: of the time between two moments
+    """
+    if not error_s:
+        return np.arange(len(seconds))
+    longest = np.cumsum(seconds) // (error_s / MAX_CLOCK_ERROR)
+    return np.unique(longest, return_index=True)[1]
+
+
+def _sums(values: FloatArray, starts: IntArray) -> FloatArray:
+    """Return the sums of neighbours; starts: the first index of each sum."""
+    return np.add.reduceat(values, starts) if len(starts) else np.zeros(0)
+
+
+def _causes(run: RunArrays, windows: IntArray, starts: IntArray, timed: BoolArray) -> FloatArray:
+    """Return the columns of CAUSES that vary, as logarithms, from 0.
+
+    starts: the first of the windows of each point; timed: points that count
+    """
+    counts = np.diff(np.append(starts, len(windows)))
+    columns = ((_sums(run[name][windows], starts) / counts)[timed] for name in CAUSES)
     known = [np.log(column) for column in columns if (column > 0).all()]
     varied = [column - column[0] for column in known if np.ptp(column) > MIN_CAUSE_CHANGE]
-    return np.array(varied).reshape(-1, len(windows))
+    return np.array(varied).reshape(-1, np.count_nonzero(timed))
 
 
 def _stretches(parts: Segmentation, pace: _Pace) -> tuple[list[tuple[int, int]], list[float]]:

@@ -170,6 +170,23 @@ def test_coarse_times_make_no_level() -> None:
     assert logged(pace)["levels"] == []
 
 
+def clocked(pace: FloatArray) -> dict:
+    """Return the rates of a run with these seconds per step, by a clock of whole seconds."""
+    rows = ({"step": i, "since_start_s": s} for i, s in enumerate(np.floor(np.cumsum(pace)), 1))
+    given = facts(gpus=8, global_batch_size=8, seq_len=100, log_interval=1)
+    return rates(steps(*rows), run(evidence=["clock"]), given)
+
+
+def test_steps_shorter_than_the_clock_has_their_mean_speed() -> None:
+    """Steps of 0.7 s and 0.9 s print as 0 s or 1 s; without the zeros both are 1 s."""
+    pace = 0.7 * noisy(600)
+    assert clocked(pace)["levels"] == []
+    pace[300:] *= 9 / 7
+    _, second = clocked(pace)["levels"]
+    assert second["from_step"] == pytest.approx(301, abs=8)
+    assert second["change"] == pytest.approx(7 / 9 - 1, abs=0.01)
+
+
 def test_a_level_in_words() -> None:
     level: SpeedLevel = {
         "from_step": 586,
