@@ -51,8 +51,9 @@ class SpeedLevel(TypedDict):
     """Steps of a run at one lasting speed.
 
     ranked: TGS is of this speed. change: of speed from the level before, as a share, with its 95 %
-    interval. gpu_hours_lost: GPU-hours beyond the fastest earlier level's. events: logged events at
-    its beginning. phases: of a step, if the log times any. Time, tokens and windows are of one GPU.
+    interval. gpu_hours_lost: GPU-hours beyond the fastest of the earlier levels and of TGS. events:
+    logged events at its beginning. phases: of a step, if the log times any. Time, tokens and
+    windows are of one GPU.
     """
 
     from_step: int

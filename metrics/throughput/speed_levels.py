@@ -119,6 +119,11 @@ class _Pace:
         """Smallest difference of two levels."""
         return log(1 + MIN_CHANGE) + 2 * self.coarse
 
+    def mean(self, points: BoolArray) -> float:
+        """Return the logarithm of the time per token of some points."""
+        tokens = self.tokens[points]
+        return log(total(tokens * np.exp(self.values[points])) / total(tokens))
+
     def explains(self, level: Level, after: Level) -> bool:
         """Return whether a known cause changes where one level follows another."""
         before = self.causes[:, level.last + 1 - MIN_LEVEL_POINTS : after.first]
@@ -253,19 +258,50 @@ def speed_levels(
         for number in numbers
     ]
     paces = [pace.values[level[pace.windows] == number] for number in numbers]
-    for number in numbers[1:]:
-        row, before, pace_here = rows[number], paces[:number], paces[number]
+    lost_s = slower_seconds(run, evidence)
+    for number in numbers:
+        row, of_level = rows[number], lost_s[level == number]
+        if of_level.any() and facts.get("gpus") is not None:
+            row["gpu_hours_lost"] = total(of_level) * facts["gpus"] / SECONDS_PER_HOUR
+        if not number:
+            continue
         change = _rates_change(rows[number - 1], row) if not len(pace.causes) else None
         if change is None:
-            change = _paces_change(before[-1], pace_here, pace.coarse)
+            change = _paces_change(paces[number - 1], paces[number], pace.coarse)
         row["change"], row["change_low"], row["change_high"] = change
         row["events"] = _events_between(run, rows[number - 1], row)
-        more = float(pace_here.mean() - min(other.mean() for other in before))
-        if more > 0 and facts.get("gpus") is not None and row["seconds"] is not None:
-            row["gpu_hours_lost"] = (
-                row["seconds"] * -expm1(-more) * facts["gpus"] / SECONDS_PER_HOUR
-            )
     return rows, None
+
+
+def slower_seconds(run: RunArrays, evidence: str) -> FloatArray:
+    """Return the seconds that each window lost to a slower speed.
+
+    Against the fastest of the earlier levels and the speed of TGS, if these are faster by the
+    smallest change that counts; 0 for all other windows. With stalls, except at the speed of TGS.
+    All 0 in a log without a time for its rate.
+
+    run: marked (metrics.throughput.warmup.mark_warm_up_and_stalls)
+    """
+    lost_s, level = np.zeros(run.height), run["level"].astype(np.int64)
+    if level.max(initial=-1) < 1:
+        return lost_s
+    counted = timed_windows(run, evidence, level >= 0)
+    at, stalls = counted.indices, run["stall_s"][counted.indices]
+    pace, walls = _pace(run, evidence, counted, stalls), _wall_seconds(run, evidence, counted)
+    if pace is None or walls is None:
+        return lost_s
+    off = run.flags("off_level")
+    means = [pace.mean(level[pace.windows] == number) for number in range(level.max() + 1)]
+    fastest = np.minimum.accumulate([pace.mean(~off[pace.windows]), *means[:-1]])
+    more = means - fastest
+    shares = np.where(more >= pace.least, -np.expm1(-more), 0.0)[level[at]]
+    usual = counted.seconds - stalls
+    if not len(pace.causes):  # beside a change, the surroundings of a stall are of another speed
+        usual = np.where(stalls > 0, np.exp(means)[level[at]] * counted.tokens, usual)
+    usual = np.minimum(usual, counted.seconds)
+    lost = shares * usual + np.where(off[at] & (shares > 0), counted.seconds - usual, 0.0)
+    lost_s[at] = np.divide(lost * walls, counted.seconds, out=lost * 0, where=counted.seconds > 0)
+    return lost_s
 
 
 def _level_row(run: RunArrays, evidence: str, counted: WindowSelection) -> SpeedLevel:
@@ -273,7 +309,8 @@ def _level_row(run: RunArrays, evidence: str, counted: WindowSelection) -> Speed
     spans = run[f"{evidence}_span"][counted.indices]
     stalls, coarse = run["stall_s"][counted.indices], evidence_rounding(run, counted, evidence)
     sure = rate_interval(counted.tokens, counted.seconds, stalls, coarse).estimate
-    seconds = _wall_seconds(run, evidence, counted)
+    walls = _wall_seconds(run, evidence, counted)
+    seconds = None if walls is None else total(walls)
     return {
         "from_step": int(run["step"][counted.indices[0]] - spans[0]) + 1,
         "to_step": int(run["step"][counted.indices[-1]]),
@@ -293,15 +330,16 @@ def _level_row(run: RunArrays, evidence: str, counted: WindowSelection) -> Speed
     }
 
 
-def _wall_seconds(run: RunArrays, evidence: str, counted: WindowSelection) -> float | None:
+def _wall_seconds(run: RunArrays, evidence: str, counted: WindowSelection) -> FloatArray | None:
     """Return the seconds of windows; None if the log has only rates of unknown tokens."""
     if evidence != "rate" or run.has_any("tokens_per_gpu"):
-        return total(counted.seconds)
+        return counted.seconds
     spans = run["rate_span"][counted.indices]
     for other in OTHER_TIMES:
         paces = run[f"{other}_time"][counted.indices] / run[f"{other}_span"][counted.indices]
         if not np.isnan(paces).any():
-            return total(paces * spans)
+            seconds: FloatArray = paces * spans
+            return seconds
     return None
 
 

@@ -18,7 +18,7 @@ from ..core.run_arrays import RunArrays, median, total
 from ..core.run_table import SlowStep
 from ..core.run_words import UNEXPLAINED
 from .end_to_end import first_line_seconds, tokens_trained, with_fitted_tokens
-from .speed_levels import SLOWER_SPEED
+from .speed_levels import SLOWER_SPEED, slower_seconds
 from .unlogged_work import find_period, stall_cause, usual_wait
 from .warmup import stall_excess
 from .windows import (
@@ -67,9 +67,9 @@ def time_lost(windows: RunArrays, evidence: str, run: Mapping[str, Any]) -> Time
     evidence: time basis of the run
     run: with startup_s, after_s and wall_s of metrics.throughput.end_to_end.launch_clocks, if known
     """
+    slower_s = slower_seconds(windows if evidence == "rate" else count_steps(windows), evidence)
     windows = with_fitted_tokens(windows, evidence, run)
-    uncounted = not windows.has_any("tokens_per_gpu")
-    windows = count_steps(windows)
+    uncounted, windows = not windows.has_any("tokens_per_gpu"), count_steps(windows)
     clock = _wall_clock(windows, evidence)
     if (uncounted and clock == "rate") or _samples(windows, clock):
         return UNKNOWN_TIMES
@@ -91,9 +91,10 @@ def time_lost(windows: RunArrays, evidence: str, run: Mapping[str, Any]) -> Time
         {"cause": AFTER_LAST_STEP, "windows": 0, "seconds": after_s},
     ]
     causes = _by_cause(windows, timed, stalled, lost, spans)
+    slower = timed[(slower_s[timed] > 0) & ~windows.has_events(NON_TRAINING_EVENTS)[timed]]
     rows += [
-        {"cause": cause, "windows": len(at), "seconds": total(lost[at])}
-        for cause, at in causes.items()
+        *(_row(cause, lost[at]) for cause, at in causes.items()),
+        _row(SLOWER_SPEED, slower_s[slower]),
     ]
     wall_s = total(seconds[timed]) + first_s + after_s
     if clock != "stamp" and (outside_s := _whole_seconds(run) - wall_s) > 0:
@@ -105,6 +106,10 @@ def time_lost(windows: RunArrays, evidence: str, run: Mapping[str, Any]) -> Time
         "time_lost": sorted(shares, key=lambda row: -row["seconds"]),
         "slowest_steps": _slowest(windows, causes, seconds, lost, spans),
     }
+
+
+def _row(cause: str, lost: FloatArray) -> dict[str, Any]:
+    return {"cause": cause, "windows": len(lost), "seconds": total(lost)}
 
 
 def _whole_seconds(run: Mapping[str, Any]) -> float:
@@ -129,7 +134,7 @@ def _slowest(
         (float(lost[at]), at, cause)
         for cause, windows_of_cause in causes.items()
         for at in windows_of_cause
-        if cause not in (WARM_UP, SLOWER_SPEED) and lost[at] > 0
+        if cause != WARM_UP and lost[at] > 0
     ]
     return [
         {
@@ -230,11 +235,9 @@ def _by_cause(
     steps per window
     """
     events = dict(windows.events())
-    warming, unlogged, slower = (
-        windows.flags(name) for name in ("warming", "unlogged", "off_level")
-    )
+    warming, unlogged = windows.flags("warming"), windows.flags("unlogged")
     stalls_at = {*stalled.tolist(), *timed[unlogged[timed]].tolist()}
-    looked_at = {*timed[(warming | slower)[timed]].tolist(), *stalls_at, *events}
+    looked_at = {*timed[warming[timed]].tolist(), *stalls_at, *events}
     every, wait_s = accumulation_steps(windows), usual_wait(windows)
     found: dict[str, list[int]] = {}
     for at in sorted(looked_at.intersection(timed.tolist())):
@@ -247,8 +250,6 @@ def _by_cause(
             continue  # a micro-step with the optimizer step is slower than the others: no loss
         elif warming[at]:
             cause = WARM_UP
-        elif slower[at]:
-            cause = SLOWER_SPEED
         elif at in stalls_at:
             cause = stall_cause(windows, at, kinds, float(lost[at]), wait_s) or UNEXPLAINED
         else:

@@ -114,6 +114,48 @@ def test_a_window_of_an_evaluation_counts_though_it_does_not_stand_out() -> None
     assert not causes(by_time(*seconds, events=[{"line": 155, "kind": "restart"}]))
 
 
+@pytest.mark.parametrize("slow_from", [10, 30])
+def test_slower_steps_lose_time_against_the_faster_speed(slow_from: int) -> None:
+    """Fast for 10 or 30 of 40 windows, so that TGS is of the slower or of the faster speed."""
+    seconds = np.array([10.0, *STEADY, *STEADY[:11]])
+    seconds[slow_from + 1 :] *= 1.25
+    row = by_time(*seconds)
+    slower = 41 - slow_from
+    windows, lost_s = causes(row)["extra time of slower steps"]
+    assert windows == slower
+    assert lost_s == pytest.approx(2.5 * slower, abs=1)
+    fast, slow = row["levels"]
+    assert fast["gpu_hours_lost"] is None
+    assert slow["gpu_hours_lost"] * 3600 == pytest.approx(lost_s, abs=1e-3)
+
+
+def test_a_slow_beginning_loses_time_against_the_speed_of_the_rate() -> None:
+    seconds = np.array([10.0, *STEADY, *STEADY])
+    seconds[:26] *= 1.25  # more than a third is no warm-up
+    row = by_time(*seconds)
+    windows, lost_s = causes(row)["extra time of slower steps"]
+    assert (windows, lost_s) == (25, pytest.approx(25 * 2.5, abs=1))
+    assert row["levels"][0]["gpu_hours_lost"] * 3600 == pytest.approx(lost_s, abs=1e-3)
+    assert row["levels"][1]["gpu_hours_lost"] is None
+
+
+@pytest.mark.parametrize(("slow_from", "cause"), [(20, "unexplained"), (46, None)])
+def test_a_stall_in_slower_steps_counts_once(slow_from: int, cause: str | None) -> None:
+    """At the speed of the rate it is a stall, at another speed time of the slower steps."""
+    seconds = np.array([10.0, *STEADY, *STEADY])
+    seconds[slow_from:] *= 1.25
+    calm = causes(by_time(*seconds))
+    seconds[55] += 8
+    stalled = causes(by_time(*seconds))
+    assert stalled.get("unexplained", (0, 0.0))[1] == pytest.approx(8 if cause else 0, abs=0.4)
+    slower, lost = (each["extra time of slower steps"][1] for each in (calm, stalled))
+    assert lost - slower == pytest.approx(0 if cause else 8, abs=2)
+
+
+def test_one_speed_has_no_slower_steps() -> None:
+    assert causes(by_time(10.0, *STEADY)) == {}
+
+
 def test_stalls_on_a_period_and_others_are_two_causes() -> None:
     """A stall each 150 steps, and one between."""
     seconds = [9.0, *STEADY, *STEADY, *STEADY, *STEADY]
