@@ -257,7 +257,8 @@ METRIC_MEANINGS: Final[dict[str, tuple[str, str]]] = {
     ),
     "goodput_share": (
         "",
-        "GPU time of the surviving tokens at steady pace, over the GPU time spent",
+        "GPU time of the surviving tokens at the steady pace without slow time of unknown cause, "
+        "over the GPU time spent",
     ),
     "goodput_launches": ("launches", "launches of the chain, up to this one"),
     "lost_to_restarts_s": ("s", "time lost to retrained steps, hangs, gaps and later start-ups"),

@@ -81,8 +81,9 @@ def goodput(
         metrics.throughput.end_to_end.launch_clocks; rates: metrics.throughput.throughput.summarise.
 
     goodput: tokens/s/GPU
-    goodput_share: the GPU-time of the surviving tokens at each launch's steady TGS, as a share of
-        the GPU-time spent; for a single launch, goodput over TGS
+    goodput_share: the GPU-time of the surviving tokens at each launch's usual speed, as a share of
+        the GPU-time spent; for a single launch, goodput over that speed. It is the steady TGS,
+        without slow time of unknown cause. None where the whole is faster, so that it is not usual
     goodput_launches: launches of the chain up to this run
     lost_to_restarts_s [s]: 0 for a single launch; for each restart the time between the first
     training of the checkpoint's step and the later launch's first step: steps trained again, hang
@@ -124,6 +125,12 @@ class _ChainLaunch:
         gpus: int | None = self.windows.value("gpus")
         return gpus
 
+    @property
+    def usual_rate(self) -> float | None:
+        """TGS, without slow time of unknown cause."""
+        rate: float | None = self.rates["tgs_without_spikes"] or self.rates["tgs"]
+        return rate
+
     def done_at(self, step: float) -> datetime | None:
         """Return when a step was done, from the stamps of the lines around the step."""
         places = np.flatnonzero(~np.isnan(self.windows["logged_at"]))
@@ -157,7 +164,7 @@ class _TrainedPart:
 
     begin, end: the part covers the steps after `begin` up to `end`
     tokens: of this part and all below, over all GPUs; None if unknown
-    needed_s: GPU-seconds of these tokens at each launch's steady TGS; None if unknown
+    needed_s: GPU-seconds of these tokens at each launch's usual speed; None if unknown
     """
 
     launch: _ChainLaunch
@@ -172,7 +179,7 @@ def _with_part(
     below: _TrainedPart | None, launch: _ChainLaunch, begin: int, end: int, gpus: int | None
 ) -> _TrainedPart:
     """Return the parts with the steps of one more launch on top."""
-    count, rate = tokens_trained(launch.windows, begin, end), launch.rates["tgs"]
+    count, rate = tokens_trained(launch.windows, begin, end), launch.usual_rate
     tokens, needed_s = (below.tokens, below.needed_s) if below else (0.0, 0.0)
     if count is None or gpus is None or tokens is None:
         return _TrainedPart(launch, begin, end, below, None, None)
@@ -240,7 +247,7 @@ class _LaunchChain:
         launch = self.launch
         wrong = has_wrong_token_count(launch.windows, launch.rates["time_basis"])
         countable = not wrong and launch.clock["trained_to"] is not None
-        rated = bool(launch.rates["tgs"])
+        rated = bool(launch.usual_rate)
         if earlier is None:
             return replace(self, is_countable=countable, has_rates=rated)
         spent_s, idle_s = earlier.gpu_seconds_until(launch)
@@ -280,7 +287,7 @@ class _LaunchChain:
         if gpu_seconds is None or trained.tokens is None or not self.is_countable:
             return row
         row["goodput"] = trained.tokens / gpu_seconds
-        if self.has_rates and trained.needed_s is not None:
+        if self.has_rates and trained.needed_s is not None and trained.needed_s <= gpu_seconds:
             row["goodput_share"] = trained.needed_s / gpu_seconds
         return row
 

@@ -18,6 +18,7 @@ from ..core.run_arrays import RunArrays, median, total
 from ..core.run_table import SlowStep
 from ..core.run_words import UNEXPLAINED
 from .end_to_end import first_line_seconds, tokens_trained, with_fitted_tokens
+from .outlier_warnings import find_spikes
 from .speed_levels import SLOWER_SPEED, slower_seconds
 from .unlogged_work import find_period, stall_cause, usual_wait
 from .warmup import stall_excess
@@ -75,7 +76,7 @@ def time_lost(windows: RunArrays, evidence: str, run: Mapping[str, Any]) -> Time
         return UNKNOWN_TIMES
     counted = steady_windows(windows, clock)
     is_marked = clock == evidence and not uncounted
-    excess = _excess(windows, counted, None if is_marked else clock)
+    excess = _excess(windows, counted, clock, is_marked=is_marked)
     steady_s = total(counted.seconds) - float(excess.sum())
     if not len(counted.indices) or steady_s <= 0:
         return UNKNOWN_TIMES
@@ -148,14 +149,28 @@ def _slowest(
     ]
 
 
-def _excess(windows: RunArrays, counted: WindowSelection, clock: str | None) -> FloatArray:
+def _excess(
+    windows: RunArrays, counted: WindowSelection, clock: str, *, is_marked: bool
+) -> FloatArray:
     """Return the seconds of each counted window above its surroundings, for stalls.
 
-    clock: whose times are used; None for those that `windows` is marked by
+    Among few windows, a stall is part of their scatter. So the slow windows of unknown cause count
+    too, which a doubt names.
+
+    clock: whose times are used; is_marked: `windows` is marked by them
     """
-    if clock is None:
-        return windows["stall_s"][counted.indices]
-    return stall_excess(counted.seconds, counted.tokens, stamp_error(windows, clock))
+    error_s = stamp_error(windows, clock)
+    excess = (
+        windows["stall_s"][counted.indices]
+        if is_marked
+        else stall_excess(counted.seconds, counted.tokens, error_s)
+    )
+    spikes = find_spikes(windows, counted, clock)
+    if spikes is None or not spikes.counted or spikes.may_be_updates:
+        return excess
+    above = counted.seconds - counted.tokens / spikes.rates[1]
+    is_slow = np.isin(counted.indices, spikes.slow.indices) & (above > 2 * error_s)
+    return np.where(is_slow & (excess <= 0), above, excess)
 
 
 def _wall_clock(windows: RunArrays, evidence: str) -> str:

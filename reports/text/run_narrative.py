@@ -141,7 +141,10 @@ def goodput_words(row: MetricsRow) -> str:
     lost = ""
     if row["lost_to_restarts_s"]:
         lost = f"; {seconds_text(row['lost_to_restarts_s'])} lost to restarts"
-    share = "" if row["goodput_share"] is None else f"{percent(row['goodput_share'])} of steady; "
+    share, slow = "", (row["tgs_without_spikes"] or 0.0) > (row["tgs"] or 0.0)
+    if row["goodput_share"] is not None:
+        usual = "the rate without slow time of unknown cause" if slow else "steady"
+        share = f"{percent(row['goodput_share'])} of {usual}; "
     return f"{share}useful tokens / the whole wall time{chain}{lost}"
 
 

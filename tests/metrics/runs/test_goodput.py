@@ -24,6 +24,7 @@ from fairmfu.metrics.pipeline.analysis import analyse
 from fairmfu.metrics.runs.resume_chains import earlier_launches_first
 from fairmfu.metrics.throughput import resolved_facts, windows
 from fairmfu.metrics.throughput.end_to_end import launch_clocks
+from fairmfu.metrics.throughput.speed_levels import SLOWER_SPEED
 from tests.support.effort import THOROUGH, every_log
 from tests.tools.corpus import CORPUS
 
@@ -53,7 +54,8 @@ class Made:
     ) -> tuple[list[str], float]:
         """Lines of a launch that trains the steps first to last, and when it printed its last.
 
-        pauses: seconds behind the lines of steps, which no rate and no line tells of.
+        pauses: seconds behind the lines of steps, which no rate and no line tells of; stall_s: of
+        the last step but five, which its rate includes.
         """
         loading, compiling = other.get("loading", LOADING_S), other.get("compiling", COMPILE_S)
         gpus = int(other.get("gpus", self.gpus))
@@ -70,6 +72,7 @@ class Made:
         now, since, count = at + loading, at + loading, 0
         for step in range(first, last + 1):
             now += self.step_s + (compiling if step == first else 0.0)
+            now += other.get("stall_s", 0.0) if step == last - 5 else 0.0
             count += 1
             if step in (1, last) or step % self.every == 0:
                 rate = count * batch * 1024 / gpus / (now - since)
@@ -126,6 +129,17 @@ def test_end_to_end_of_one_launch_starts_where_training_does(rates: Rates) -> No
     assert row["goodput"] == pytest.approx(100 * TOKENS / wall)
     assert row["goodput_share"] == pytest.approx(row["goodput"] / row["tgs"])
     assert (row["goodput_launches"], row["lost_to_restarts_s"]) == (1, 0.0)
+
+
+@pytest.mark.parametrize("stall_s", [0.0, 300.0])
+def test_a_stall_in_tgs_leaves_goodput_below_the_usual_speed(rates: Rates, stall_s: float) -> None:
+    """One of five windows has it; the first steps are faster than these on the average."""
+    lines, _ = Made().launch(0, 1, 60, stall_s=stall_s, compiling=0.0)
+    (row,) = rates(lines)
+    wall = LOADING_S + 60 + stall_s
+    assert row["goodput"] == pytest.approx(60 * TOKENS / wall)
+    assert (row["goodput"] > row["tgs"]) == (stall_s > 0)
+    assert row["goodput_share"] == pytest.approx(60 / wall, rel=1e-3)
 
 
 @pytest.mark.parametrize("pause_s", [5.0, 40.0, 300.0])
@@ -703,16 +717,20 @@ def test_no_real_log_has_goodput_above_end_to_end_or_that_above_steady(
     assert figures.rows() == []
     assert rows["goodput"].count() > 40
     lost = rows.filter(pl.col("time_lost").list.len() > 0).select(
-        "name", "wall_s", "goodput_share", "goodput_launches", "time_lost"
+        *("name", "wall_s", "goodput_share", "goodput_launches", "time_lost", "levels"),
+        without_stalls=pl.col("tgs_without_spikes") > pl.col("tgs"),
     )
-    for name, wall_s, share, launches, causes in lost.iter_rows():
+    for name, wall_s, share, launches, causes, levels, without_stalls in lost.iter_rows():
         assert all(0 < each["seconds"] <= wall_s for each in causes), name
         steady = 1 - sum(each["share"] for each in causes)
         assert 0 < steady < 1, name
         if (
             share is not None and launches == 1
         ):  # told apart from the time lost by another path: rates and stamps
-            stays = sum(each["share"] for each in causes if each["cause"] in STAYS_IN)
+            kept = set(STAYS_IN) - ({"unexplained"} if without_stalls else set())
+            if any(level["ranked"] and level["gpu_hours_lost"] for level in levels or []):
+                kept.add(SLOWER_SPEED)  # TGS is of the slower steps
+            stays = sum(each["share"] for each in causes if each["cause"] in kept)
             assert share == pytest.approx(steady + stays, abs=0.025), name
 
 

@@ -152,6 +152,19 @@ def test_a_stall_in_slower_steps_counts_once(slow_from: int, cause: str | None) 
     assert lost - slower == pytest.approx(0 if cause else 8, abs=2)
 
 
+def test_a_stall_among_few_windows_is_lost_time() -> None:
+    """Of five windows of 10 to 20 s, one of 240 s is part of their scatter."""
+    row = by_time(10.0, 10.1, 9.9, 20.0, 10.0, 240.0)
+    assert causes(row) == {"unexplained": (1, 227.5)}  # the others: 12.5 s on the average
+    (slowest,) = row["slowest_steps"]
+    assert (slowest["from_step"], slowest["to_step"]) == (51, 60)
+    assert row["tgs"] < row["tgs_without_spikes"]
+
+
+def test_windows_that_scatter_have_lost_no_time() -> None:
+    assert causes(by_time(10.0, 10.5, 9.9, 11.0, 10.0, 11.5)) == {}
+
+
 def test_one_speed_has_no_slower_steps() -> None:
     assert causes(by_time(10.0, *STEADY)) == {}
 

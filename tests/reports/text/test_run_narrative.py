@@ -99,6 +99,15 @@ def test_goodput_of_a_chain_names_its_launches_and_what_was_lost() -> None:
     )
 
 
+def test_goodput_of_a_run_with_slow_time_names_the_rate_that_it_is_a_share_of() -> None:
+    told = row(goodput=70.0, goodput_share=0.7, tgs=75.0, tgs_without_spikes=100.0)
+    assert goodput_words(told) == (
+        "70.0 % of the rate without slow time of unknown cause; useful tokens / the whole wall time"
+    )
+    left_out = told | {"tgs": 100.0}
+    assert goodput_words(left_out).startswith("70.0 % of steady; ")
+
+
 def test_time_rows_are_all_of_the_wall_time() -> None:
     lost = [
         {"cause": "start-up", "windows": 1, "seconds": 30.0, "share": 0.15},
