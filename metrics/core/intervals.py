@@ -158,7 +158,7 @@ def rate_interval(
         return RateInterval(None, effective, alike, why)
     cosines = _cosine_count(n, effective)
     error = _long_run_error(spread, cosines)
-    fewer, more = _stalls(stall_seconds / whole)
+    fewer, more = stall_distances(stall_seconds / whole)
     middle = float(seconds.sum()) / whole
     rounding = rounding_share * middle if _coarse(spread, rounding_share * pace) else 0.0
     fast = middle - hypot(error, fewer) - rounding
@@ -320,10 +320,12 @@ def _cosines(n: int, count: int) -> FloatArray:
     return np.asarray(np.sqrt(2 / n) * np.cos(angles))
 
 
-def _stalls(excess: FloatArray) -> tuple[float, float]:
+def stall_distances(excess: FloatArray) -> tuple[float, float]:
     """Return the distances from the total excess to its lower and upper bound.
 
     Both are 0 without any excess.
+
+    excess: of each window
     """
     sum_, squares = float(excess.sum()), float(excess @ excess)
     if sum_ <= 0:

@@ -109,7 +109,7 @@ def _growth_start(steps: FloatArray, values: FloatArray) -> int | None:
     printed = PRINTED_SHARE * float(np.median(part))
     if noise.innovation < printed:
         noise = Noise(0.0, printed)
-    error = sqrt(12) * noise.standard_error(len(part))
+    error = sqrt(12 / len(part)) * noise.long_run
     even = growth.min() >= MIN_QUARTER_GROWTH * growth.mean() and growth.mean() > 0
     least = max(MIN_MEMORY_CHANGE * float(np.median(begins)), MIN_GROWTH_ERRORS * error)
     is_growth = even and end - start >= least and not _has_few_records(part)

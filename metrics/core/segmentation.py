@@ -13,15 +13,17 @@ joined afterwards, because one part of a series may be noisier than another.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from math import log, sqrt
+from math import hypot, log, sqrt
 from typing import Final
 
 import numpy as np
 
 from .arrays import FloatArray, IntArray
-from .intervals import spread_of_most
+from .intervals import UPPER_PROBABILITY, spread_of_most
+from .quantiles import student_t_quantile
 
 MIN_LEVEL_POINTS: Final = 5
 """Fewest points of a level."""
@@ -61,9 +63,16 @@ class Noise:
         """Return the noise with at least so much innovation."""
         return self if self.innovation >= innovation else replace(self, innovation=innovation)
 
+    @property
+    def long_run(self) -> float:
+        """Standard error of the mean of many neighbours, times the root of their number."""
+        return self.innovation / (1 - self.autocorrelation)
+
     def standard_error(self, points: int) -> float:
         """Return the standard error of the mean of so many neighbours."""
-        return self.innovation / (1 - self.autocorrelation) / sqrt(points)
+        alike = self.autocorrelation
+        near = 2 * alike * (1 - alike**points) / (1 - alike**2)
+        return self.long_run * sqrt(points - near) / points
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +135,38 @@ def find_levels(
     if _line_cost(values, line, noise) + _penalty(n) < _levels_cost(values, starts, noise):
         drifts = abs(line.end - line.start) >= least
         return Segmentation(one.levels, line if drifts else None)
-    return Segmentation(tuple(_joined(whole, starts, noise, least)))
+    return Segmentation(tuple(_joined(whole, values, starts, noise, least)))
+
+
+def levels_from(
+    values: FloatArray, starts: Sequence[int], min_innovation: float = 0.0
+) -> list[Level]:
+    """Return the levels that begin at these points, with errors by their noise.
+
+    values, min_innovation: as in `find_levels`; starts: ascending from 0
+    """
+    around = estimate_noise(np.diff(values - _means(values, starts))).at_least(min_innovation)
+    calm, spans = _without_lone(values, around), pairwise([*starts, len(values)])
+    levels = (_level(values, *span, _own_noise(values, span, around)) for span in spans)
+    return [replace(level, standard_error=_own_error(calm, level)) for level in levels]
+
+
+def change_error(level: Level, after: Level) -> float:
+    """Return half of the 95 % interval of the difference of two levels' means."""
+    points = after.last - level.first + 1
+    wide = student_t_quantile(points - 2, UPPER_PROBABILITY)
+    return wide * hypot(level.standard_error, after.standard_error)
+
+
+def _own_error(calm: FloatArray, level: Level) -> float:
+    """Return the standard error of a level's mean, at least by its own points.
+
+    The noise of neighbours does not show slow swings inside a level.
+
+    calm: the series without lone points
+    """
+    own = calm[level.first : level.last + 1]
+    return max(level.standard_error, float(own.std(ddof=1)) / sqrt(len(own)))
 
 
 def _without_lone(values: FloatArray, noise: Noise) -> FloatArray:
@@ -151,20 +191,31 @@ def _is_level(values: FloatArray, noise: Noise) -> bool:
     return most < SURE_OF_NONE * _penalty(n) * noise.innovation**2
 
 
-def _joined(values: FloatArray, starts: list[int], noise: Noise, least: float) -> list[Level]:
+def _joined(
+    values: FloatArray, calm: FloatArray, starts: list[int], noise: Noise, least: float
+) -> list[Level]:
     """Return the levels after joining neighbours, the least different first.
 
-    Neighbours are joined if they differ by less than `least`. If one of them is noisier than the
-    series, they are joined unless they differ by more than that noise explains.
+    Neighbours are joined if they differ by less than `least`, or if the interval of their
+    difference includes none. If one of them is noisier than the series, they are joined unless they
+    differ by more than that noise explains.
+
+    calm: the values without lone points
     """
     bounds = [*starts, len(values)]
     while True:
         spans = list(pairwise(bounds))
         levels = [_level(values, *span, _own_noise(values, span, noise)) for span in spans]
+        unsure = [replace(level, standard_error=_own_error(calm, level)) for level in levels]
+        limits = (
+            max(least, _explained(*pair, noise), change_error(*unsure[at - 1 : at + 1]))
+            for at, pair in enumerate(pairwise(levels), 1)
+        )
+        sizes = (abs(after.mean - level.mean) for level, after in pairwise(levels))
         weak = [
             (size, at)
-            for at, (level, after) in enumerate(pairwise(levels), 1)
-            if (size := abs(after.mean - level.mean)) < max(least, _explained(level, after, noise))
+            for at, (size, limit) in enumerate(zip(sizes, limits, strict=True), 1)
+            if size < limit
         ]
         if not weak:
             return levels
@@ -180,7 +231,7 @@ def _explained(level: Level, after: Level, noise: Noise) -> float:
     ]
     if max(ratios) < MIN_NOISE_RATIO:
         return 0.0
-    alone = max(ratios) * noise.standard_error(1)
+    alone = max(ratios) * noise.long_run
     return sqrt(_penalty(level.last + after.last) / 2) * alone * sqrt(sum(1 / n for n in counts))
 
 
@@ -224,7 +275,7 @@ def _level(values: FloatArray, start: int, end: int, noise: Noise) -> Level:
     return Level(start, end - 1, mean, noise.standard_error(end - start))
 
 
-def _means(values: FloatArray, starts: list[int]) -> FloatArray:
+def _means(values: FloatArray, starts: Sequence[int]) -> FloatArray:
     """Return the mean of each point's level."""
     counts = np.diff([*starts, len(values)])
     means: FloatArray = np.repeat(np.add.reduceat(values, starts) / counts, counts)

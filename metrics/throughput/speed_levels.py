@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from math import expm1, log
+from math import expm1, hypot, log
 from typing import Any, Final
 
 import numpy as np
@@ -19,14 +19,11 @@ import numpy as np
 from ..core.arrays import BoolArray, FloatArray, IntArray
 from ..core.intervals import (
     SURE_STANDARD_ERRORS,
-    UPPER_PROBABILITY,
-    Estimate,
-    estimate_ratio,
     rate_interval,
+    stall_distances,
 )
 from ..core.messages import Effect, Message
 from ..core.print_precision import MAX_UNEXPLAINED_GAP
-from ..core.quantiles import student_t_quantile
 from ..core.run_arrays import RunArrays, total
 from ..core.run_table import SpeedLevel
 from ..core.run_words import SECONDS_PER_HOUR, steps_in, steps_of
@@ -36,9 +33,11 @@ from ..core.segmentation import (
     Drift,
     Level,
     Segmentation,
+    change_error,
     estimate_noise,
     find_levels,
     fit_drift,
+    levels_from,
 )
 from .messages import NO_LASTING_SPEED, SPEED_ALTERNATES, SPEED_CHANGED, SPEED_DRIFTS
 from .windows import (
@@ -257,19 +256,15 @@ def speed_levels(
         _level_row(run, evidence, counted.where(level[counted.indices] == number))
         for number in numbers
     ]
-    paces = [pace.values[level[pace.windows] == number] for number in numbers]
+    changes = _changes(run, evidence, pace, rows)
     lost_s = slower_seconds(run, evidence)
     for number in numbers:
         row, of_level = rows[number], lost_s[level == number]
         if of_level.any() and facts.get("gpus") is not None:
             row["gpu_hours_lost"] = total(of_level) * facts["gpus"] / SECONDS_PER_HOUR
-        if not number:
-            continue
-        change = _rates_change(rows[number - 1], row) if not len(pace.causes) else None
-        if change is None:
-            change = _paces_change(paces[number - 1], paces[number], pace.coarse)
-        row["change"], row["change_low"], row["change_high"] = change
-        row["events"] = _events_between(run, rows[number - 1], row)
+        if number:
+            row["change"], row["change_low"], row["change_high"] = changes[number - 1]
+            row["events"] = _events_between(run, rows[number - 1], row)
     return rows, None
 
 
@@ -343,38 +338,35 @@ def _wall_seconds(run: RunArrays, evidence: str, counted: WindowSelection) -> Fl
     return None
 
 
-def _rates_change(before: SpeedLevel, after: SpeedLevel) -> tuple[float, float, float] | None:
-    """Return the change between two rates, and its 95 % interval, as shares.
+def _changes(
+    run: RunArrays, evidence: str, pace: _Pace, rows: Sequence[SpeedLevel]
+) -> list[tuple[float, float, float]]:
+    """Return the changes between neighbours, with 95 % intervals, as shares.
 
-    None without an interval of both.
+    The error of the pace is by the noise that the levels were found with. Stalls are joined in
+    quadrature, as in the interval of a rate. Where a known cause changes, the change is of the pace
+    without it.
+
+    rows: the levels, with steps and TGS
     """
-    sure = [
-        Estimate(level["tgs"], level["tgs_low"], level["tgs_high"])
-        for level in (before, after)
-        if level["tgs"] and level["tgs_low"] and level["tgs_high"]
+    level = run["level"]
+    starts = np.flatnonzero(np.diff(level[pace.windows], prepend=-1))
+    levels = levels_from(pace.values, starts.tolist(), pace.rounding)
+    stalls = [
+        stall_distances(run["stall_s"][of] / total(run[f"{evidence}_time"][of]))
+        for of in (level == number for number in range(len(rows)))
     ]
-    if len(sure) < len((before, after)):
-        return None
-    between = estimate_ratio(sure[1], sure[0])
-    return between.value - 1, between.low - 1, between.high - 1
-
-
-def _paces_change(
-    before: FloatArray, after: FloatArray, coarse: float
-) -> tuple[float, float, float]:
-    """Return the change of speed without known causes, and its interval.
-
-    before, after: paces of the windows of two levels, as in `_Pace`
-    """
-    noise = estimate_noise(np.diff(np.concatenate([before, after])))
-    errors = (
-        max(noise.standard_error(len(part)), float(part.std()) / len(part) ** 0.5)
-        for part in (before, after)
-    )
-    wide = student_t_quantile(len(before) + len(after) - 2, UPPER_PROBABILITY)
-    half = wide * float(np.hypot(*errors)) + coarse
-    size = float(before.mean() - after.mean())
-    return expm1(size), expm1(size - half), expm1(size + half)
+    found = []
+    for at, (before, after) in enumerate(pairwise(levels)):
+        size, rates = before.mean - after.mean, (rows[at]["tgs"], rows[at + 1]["tgs"])
+        if not len(pace.causes) and rates[0] and rates[1]:
+            size = log(rates[1] / rates[0])
+        error = change_error(before, after)
+        (fewer, more), (fewer_after, more_after) = stalls[at : at + 2]
+        low = size - hypot(error, fewer, more_after) - pace.coarse
+        high = size + hypot(error, more, fewer_after) + pace.coarse
+        found.append((expm1(size), expm1(low), expm1(high)))
+    return found
 
 
 def _events_between(run: RunArrays, level: SpeedLevel, after: SpeedLevel) -> list[str]:

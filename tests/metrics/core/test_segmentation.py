@@ -11,9 +11,12 @@ from fairmfu.metrics.core.arrays import FloatArray
 from fairmfu.metrics.core.segmentation import (
     MIN_LEVEL_POINTS,
     MIN_POINTS,
+    Noise,
+    change_error,
     estimate_noise,
     find_levels,
     fit_drift,
+    levels_from,
 )
 from tests.support.effort import THOROUGH
 from tests.support.simulated_series import autoregressive
@@ -149,9 +152,42 @@ def test_the_noise_of_a_long_series_is_estimated(alike: float) -> None:
     noise = estimate_noise(np.diff(values))
     assert noise.autocorrelation == pytest.approx(alike, abs=0.1)
     assert noise.innovation == pytest.approx(0.01 * np.sqrt(1 - alike**2), rel=0.1)
-    assert noise.standard_error(100) == pytest.approx(
-        noise.innovation / (1 - noise.autocorrelation) / 10
-    )
+
+
+@pytest.mark.parametrize(("alike", "points"), [(0.0, 5), (0.6, 5), (0.6, 100), (0.9, 12)])
+def test_the_standard_error_is_the_scatter_of_means(alike: float, points: int) -> None:
+    means = [series(seed, points, 1.0, alike).mean() for seed in range(2_000)]
+    noise = Noise(alike, np.sqrt(1 - alike**2))
+    assert noise.standard_error(points) == pytest.approx(np.std(means), rel=0.05)
+    assert noise.standard_error(100_000) == pytest.approx(noise.long_run / np.sqrt(1e5), rel=1e-3)
+
+
+@pytest.mark.parametrize("alike", [0.0, 0.3, 0.6])
+@pytest.mark.parametrize("begins", [7, 40])
+def test_the_interval_of_a_change_holds_it_and_never_none(alike: float, begins: int) -> None:
+    """Of changes that are found, 95 % intervals may miss one in twenty."""
+    missed, found = 0, 0
+    for seed in range(10 * TRIES):
+        values = series(seed, 150, 0.01, alike)
+        values[begins:] += 0.06
+        begun = starts(values)
+        if len(begun) != 1:
+            continue
+        before, after = levels_from(values, [0, *begun])
+        size, half = after.mean - before.mean, change_error(before, after)
+        found, missed = found + 1, missed + (abs(size - 0.06) > half)
+        assert size > half
+    assert found > 9 * TRIES
+    assert missed <= 0.07 * found
+
+
+def test_a_level_that_swings_far_is_no_change() -> None:
+    """Seven points around 2 %, from -3 % to 7 %, among points that differ by 1 %."""
+    values = series(1, 100, noise=0.01)
+    values[:7] = [-0.02, 0.05, 0.055, -0.03, 0.05, -0.02, 0.055]
+    assert starts(values) == []
+    values[:7] = [0.05, 0.051, 0.049, 0.05, 0.052, 0.048, 0.05]
+    assert starts(values) == [7]
 
 
 @pytest.mark.parametrize("alike", [0.0, 0.6, 0.95])

@@ -170,6 +170,26 @@ def test_coarse_times_make_no_level() -> None:
     assert logged(pace)["levels"] == []
 
 
+def test_the_interval_of_a_change_is_by_the_noise_of_the_whole_run() -> None:
+    """Nine windows alone know their own noise badly: by them, 5 % may be none."""
+    pace = noisy(200, spread=0.012)
+    pace[:10] *= 0.95
+    pace[1:10] *= [1.03, 1.0, 0.98, 0.985, 0.98, 0.985, 0.99, 1.015, 1.015]  # a hump
+    _, second = logged(pace)["levels"]
+    assert second["change_low"] < -0.05 < second["change_high"] < -0.03
+
+
+def test_stalls_widen_the_interval_of_a_change() -> None:
+    pace = noisy(100)
+    pace[60:] *= 1.1
+    calm = logged(pace)["levels"][1]
+    pace[[70, 80, 90]] *= 1.6
+    stalled = logged(pace)["levels"][1]
+    assert stalled["change"] < calm["change"]
+    assert calm["change_high"] - calm["change_low"] < 0.01
+    assert stalled["change"] - stalled["change_low"] > 0.02
+
+
 def clocked(pace: FloatArray) -> dict:
     """Return the rates of a run with these seconds per step, by a clock of whole seconds."""
     rows = ({"step": i, "since_start_s": s} for i, s in enumerate(np.floor(np.cumsum(pace)), 1))
