@@ -306,6 +306,16 @@ EVIDENCE_WITHOUT_FIT: Final = MessageKind(
     when="No number of tokens per step fits both the logged rates and the time stamps.",
 )
 
+TOKENS_ABOVE_RATE: Final = MessageKind(
+    "tokens-above-rate",
+    "Tokens per step seem {excess:.1%} too many: {counted:,.0f} on one GPU by the facts, and "
+    "{rated:,.0f} by the logged rate and time stamps ({windows:,} windows). Seconds per step, "
+    "tokens per update and end to end may be off by as much",
+    "doubt",
+    when="At the logged rate, the tokens of a step take longer than time stamps allow.",
+    fix="fairmfu set RUN seq_len=N, the sequence length that ran, or tokens_per_step=N",
+)
+
 # -- tokens ----------------------------------------------------------------------------------
 
 COUNTS_APART: Final = MessageKind(

@@ -556,15 +556,17 @@ def _faster_on_the_whole(
 ) -> Message | None:
     """Warn where end to end is faster than steady and all timed windows.
 
-    The timed windows include a fast start.
+    The timed windows include a fast start. A small excess over the interval is a doubt.
     """
     behind, whole = ~windows.flags("first"), row["tgs_end_to_end"]
     every = (timed_windows(windows, evidence, among) for among in (behind, np.ones_like(behind)))
     rates = (total(each.tokens) / total(each.seconds) for each in every)
     most = max(row["tgs"], row["tgs_high"] or 0.0, *rates)
-    if whole is None or whole <= most * (1 + MAX_END_TO_END_EXCESS):
+    allowed = MAX_END_TO_END_EXCESS if row["tgs_high"] is None else MAX_UNEXPLAINED_GAP
+    if whole is None or whole <= most * (1 + allowed):
         return None
     return messages.END_TO_END_FASTER(
+        "doubt" if whole <= most * (1 + MAX_END_TO_END_EXCESS) else None,
         whole=whole,
         basis=row["end_to_end_basis"],
         steady=row["tgs"],

@@ -28,7 +28,12 @@ from ..core.print_precision import MAX_UNEXPLAINED_GAP, rounding_share
 from ..core.quantities import StepSamples, StepTokens
 from ..core.run_arrays import RunArrays, total
 from ..core.run_words import EVIDENCE_LABELS
-from .messages import EVIDENCE_APART, EVIDENCE_MISCOUNTED, EVIDENCE_WITHOUT_FIT
+from .messages import (
+    EVIDENCE_APART,
+    EVIDENCE_MISCOUNTED,
+    EVIDENCE_WITHOUT_FIT,
+    TOKENS_ABOVE_RATE,
+)
 from .token_counts import MAX_RANK_TOKEN_RATIO, per_millisecond_cause
 from .windows import (
     MAX_RESTARTED_SHARE,
@@ -803,6 +808,7 @@ def summarise_evidence(windows: RunArrays, run: Mapping[str, Any], kind: str) ->
     """
     found = compare_evidence(windows, run)
     best = select_check(found, kind)
+    excess = None if any(each.contradicts for each in found) else _excess_tokens(windows)
     return {
         "borne_out": best is not None
         and best.other in MOMENT_COLUMNS
@@ -810,8 +816,41 @@ def summarise_evidence(windows: RunArrays, run: Mapping[str, Any], kind: str) ->
         "evidence_gap": None if best is None else best.gap,
         "evidence_windows": None if best is None else best.windows,
         "evidence_cause": None if best is None else best.cause,
-        "evidence_warnings": list(_told(found, best, kind)),
+        "evidence_warnings": [*_told(found, best, kind), *([] if excess is None else [excess])],
     }
+
+
+MIN_RATED_WINDOWS: Final = 20
+"""Fewest windows that can show few tokens too many."""
+MIN_TOKEN_EXCESS: Final = 0.002
+"""Least excess of tokens; in public logs, the median window of a right count has none."""
+SURE_QUANTILE: Final = 0.05
+"""Quantile of the windows that must have an excess."""
+
+
+def _excess_tokens(windows: RunArrays) -> Message | None:
+    """Warn where the tokens of a step take longer at the logged rate than by stamps.
+
+    A rate leaves time out, and never counts more than passes. So the excess is of tokens, however
+    small it is, if nearly all windows have it. Only stamps with fractions of a second show it.
+    """
+    pair = _paired(_timed(windows, "rate"), _timed(windows, "stamp"))
+    is_whole = windows.value("rate_covers") == "interval" and not windows.flags("smeared").any()
+    if pair is None or pair.sampled or not is_whole or stamp_error(windows, "stamp"):
+        return None
+    rated, timed = pair.seconds("rate")
+    ratios = rated[timed > 0] / timed[timed > 0]
+    rates, tokens = windows[RATE_IN_TOKENS], windows["tokens_per_gpu"]
+    if len(ratios) < MIN_RATED_WINDOWS or np.isnan(rates).all() or np.isnan(tokens).all():
+        return None
+    excess = float(np.median(ratios)) - 1
+    least = float(np.quantile(ratios, SURE_QUANTILE)) - 1
+    if excess < MIN_TOKEN_EXCESS + rounding_share(rates) or least <= 0:
+        return None
+    counted = float(np.nanmedian(tokens))
+    return TOKENS_ABOVE_RATE(
+        excess=excess, counted=counted, rated=counted / (1 + excess), windows=len(ratios)
+    )
 
 
 def _told(

@@ -535,6 +535,21 @@ def test_steps_that_take_longer_than_the_run_are_not_ranked(times: float, *, war
     assert bool(of_kinds(rates(steps(*rows), about, given), messages.END_TO_END_FASTER)) is warned
 
 
+@pytest.mark.parametrize(
+    ("times", "effect"), [(1.005, None), (1.03, "doubt"), (1.1, "unranked"), (0.9, None)]
+)
+def test_a_small_excess_of_end_to_end_is_a_doubt(times: float, effect: str | None) -> None:
+    """Step times that are longer than the time between stamps, within 0.1 % of each other."""
+    noise = 1 + 0.001 * np.random.default_rng(1).standard_normal(81)
+    rows = ({"step": n, "elapsed_s": times * noise[n], "logged_at": at(n)} for n in range(1, 81))
+    row = rates(
+        steps(*rows), run(elapsed_covers="step"), facts(gpus=1, global_batch_size=1, seq_len=100)
+    )
+    found = of_kinds(row, messages.END_TO_END_FASTER)
+    assert bool(found) == (effect is not None)
+    assert any(text.startswith(NOT_RANKED) for text in found) == (effect == "unranked")
+
+
 def test_a_fast_first_step_is_no_contradiction() -> None:
     """Steady leaves it out, end to end has it, and both are of the same prints."""
     rows = ({"step": n, "elapsed_s": 0.2 if n == 1 else 1.0} for n in range(1, 8))

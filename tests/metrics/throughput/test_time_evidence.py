@@ -6,6 +6,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import polars as pl
 import pytest
 
@@ -17,7 +18,7 @@ from fairmfu.metrics.pipeline.analysis import analyse
 from fairmfu.metrics.throughput import messages, time_evidence, token_counts
 from fairmfu.metrics.throughput.time_evidence import EvidenceComparison, fit_step_batch
 from fairmfu.metrics.throughput.windows import build_windows
-from tests.metrics.throughput.test_throughput import at, facts, frame, run, steps
+from tests.metrics.throughput.test_throughput import at, facts, frame, of_kinds, rates, run, steps
 from tests.support.effort import every_log
 from tests.tools import evidence as report
 from tests.tools.corpus import CORPUS, GENERATED
@@ -723,3 +724,35 @@ def test_deepspeeds_timer_under_megatron_is_never_used(name: str) -> None:
     assert row["evidence_gap"] == pytest.approx(0, abs=5e-4)  # by the engine's own stamps
     key = (f"deepspeed/{name}", "1", "elapsed", "timer")
     assert float(report.golden(report.TIME)[key]["ratio"]) == pytest.approx(times, abs=0.01)
+
+
+def stamped_rates(
+    off: float, *, windows: int = 40, unit_s: float = 0.001, pause_s: float = 0.0
+) -> list[str]:
+    """Return the messages of lines whose tokens are off by a share: of steps of 2.3 s and more."""
+    noise = np.random.default_rng(1).normal(1, 0.003, windows + 1)
+    ends = np.cumsum(2.3 * noise) + pause_s * (np.arange(windows + 1) >= windows // 2)
+    rows = [
+        {"step": n, "logged_at": at(end // unit_s * unit_s), "logged_tgs": round(4128 / s)}
+        for n, (end, s) in enumerate(zip(ends, 2.3 * noise, strict=True), 1)
+    ]
+    about = run(evidence=["rate"], rate_covers="interval")
+    given = facts(gpus=1, global_batch_size=16, seq_len=258 * (1 + off))
+    return of_kinds(rates(steps(*rows), about, given), messages.TOKENS_ABOVE_RATE)
+
+
+def test_tokens_that_take_longer_than_the_time_between_stamps_are_too_many() -> None:
+    """A header of 260, and steps of 258 tokens: 0.8 %, below what needs a cause."""
+    (text,) = stamped_rates(2 / 258)
+    assert text.startswith(
+        "Tokens per step seem 0.8% too many: 4,160 on one GPU by the facts, and 4,128 by the "
+        "logged rate and time stamps (40 windows)."
+    )
+    assert stamped_rates(2 / 258, pause_s=100.0)  # in one window, which no rate includes
+
+
+def test_tokens_of_the_rate_are_not_too_many() -> None:
+    assert not stamped_rates(0.0)
+    assert not stamped_rates(-2 / 258)  # the rate leaves out time between its steps
+    assert not stamped_rates(2 / 258, windows=15)
+    assert not stamped_rates(2 / 258, unit_s=1.0)
