@@ -90,7 +90,9 @@ def times_of_runs(
         .filter(pl.len().over("run_id", "step") >= _least_printing())
         .join(runs.select("run_id", "elapsed_excludes_data", "rate_excludes_data"), on="run_id")
         .join(about, on=("run_id", "step"), how="left")
-        .with_columns(wall=pl.col("time") + apart, data=pl.col("data_s").fill_null(0.0))
+        .with_columns(wall=pl.col("time") + apart)
+        # a wait that is longer than its step is of another clock
+        .with_columns(data=pl.min_horizontal(pl.col("data_s").fill_null(0.0), "wall"))
         .sort("run_id", "step")
     )
     for (run_id,), of_run in rows.group_by("run_id", maintain_order=True):

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from fairmfu.ingest.extract.log_tables import read_log_tables
 from fairmfu.metrics.core.run_table import metrics_rows, not_null
+from fairmfu.metrics.diagnosis.rank_times import times_of_runs
 from fairmfu.metrics.diagnosis.slow_ranks import JudgedRanks, LateRanks, judge_ranks
 from fairmfu.metrics.pipeline.analysis import analyse
 from fairmfu.reports.text.diagnosis import diagnosis
@@ -338,6 +339,8 @@ def test_any_values_give_finite_costs(rows: list[dict[str, Any]], *, excludes: b
     steps, runs, windows = Job(ranks=2, steps=14).tables()
     mixed = pl.DataFrame([{"run_id": "r"} | row for row in rows], schema=steps.schema)
     about = runs.with_columns(elapsed_excludes_data=excludes)
+    for _, times in times_of_runs(mixed, about, windows):
+        assert not (times.data > times.wall).any()
     for ranks in judge_ranks(mixed, about, windows).values():
         for row in ranks.rows(None, {}):
             assert 0 < row["longest_s"] <= row["seconds"] < float("inf")
