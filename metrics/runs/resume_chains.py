@@ -6,7 +6,8 @@ A launch continues an earlier one if all of these are true:
 - both train the same work
 - it began after the earlier launch's last step; in another file, at most 90 days after
 - in another file, its first loss is on the earlier launch's course
-- in the same file, the log shows that it resumed, or its steps follow the last step exactly
+- in the same file, the log shows that it resumed, or its steps follow the last step exactly, or
+  neither prints losses: an engine's lines alone go on counting, and show no more
 
 Steps of the earlier launch beyond that point were trained again and are marked.
 
@@ -158,8 +159,8 @@ def resume_candidates(before: pl.DataFrame, after: pl.DataFrame) -> pl.DataFrame
 
     before, after: columns of LAUNCH_COURSE_SCHEMA.
 
-    Columns of RESUME_PAIR_SCHEMA: before, later: run ids; in_file: both are of one file; launch,
-    last_stamp: of the earlier launch.
+    Columns of RESUME_PAIR_SCHEMA: before, later: run ids; in_file: both are of one file; is_shown:
+    as `_is_shown`; launch, last_stamp: of the earlier launch.
     """
     parts = [
         part.join(before, on=["framework", "step_unit"], suffix="_before", nulls_equal=True)
@@ -168,6 +169,7 @@ def resume_candidates(before: pl.DataFrame, after: pl.DataFrame) -> pl.DataFrame
             before="run_id_before",
             later="run_id",
             in_file=_in_file(),
+            is_shown=_is_shown(),
             launch="launch_before",
             last_stamp="last_stamp_before",
         )
@@ -181,10 +183,18 @@ RESUME_PAIR_SCHEMA: Final = pl.Schema(
         "before": TEXT,
         "later": TEXT,
         "in_file": pl.Boolean(),
+        "is_shown": pl.Boolean(),
         "launch": INT,
         "last_stamp": TIMESTAMP,
     }
 )
+
+
+def _is_shown() -> pl.Expr:
+    """Return whether the log shows a resume, or the steps follow exactly."""
+    resumed = pl.col("began").is_not_null() & (pl.col("began") != 0)
+    goes_on = pl.col("first_step") > pl.col("last_step_before")
+    return resumed | pl.col("loaded").fill_null(value=False) | goes_on.fill_null(value=False)
 
 
 def _in_file() -> pl.Expr:
@@ -214,11 +224,9 @@ def _fits() -> pl.Expr:
     ended_first = (pl.col("utc") == pl.col("utc_before")) & away.is_between(
         -MAX_STAMP_CROSSING, MAX_DAYS_AWAY
     )
-    is_known_resume = resumed | pl.col("loaded").fill_null(value=False)
-    goes_on = pl.col("first_step") > pl.col("last_step_before")
     follows = (
         pl.when(_in_file())
-        .then((pl.col("launch_before") < pl.col("launch")) & (is_known_resume | goes_on))
+        .then(pl.col("launch_before") < pl.col("launch"))
         .otherwise(known & ended_first)
     )
     other = pl.col("run_id") != pl.col("run_id_before")
@@ -261,14 +269,25 @@ def _earlier(
 
     pairs: an item of `_by_later`. Several if they ended together, so that the choice is open.
     """
-    in_file = [row for row in pairs if row["in_file"]]
+    silent = not _has_losses(later_lines)
+    in_file = [
+        row
+        for row in pairs
+        if row["in_file"]
+        and (row["is_shown"] or (silent and not _has_losses(lines[row["before"]])))
+    ]
     if in_file:
         return [max(in_file, key=lambda row: int(row["launch"]))["before"]]
-    for _, together in groupby(pairs, lambda row: row["last_stamp"]):
+    others = [row for row in pairs if not row["in_file"]]
+    for _, together in groupby(others, lambda row: row["last_stamp"]):
         ids = [row["before"] for row in together]
         if found := [one for one in ids if _on_course(lines[one], later_lines)]:
             return sorted(found)
     return []
+
+
+def _has_losses(lines: _Lines) -> bool:
+    return any(loss is not None for loss in lines.losses)
 
 
 def _on_course(before: _Lines, later: _Lines) -> bool:
