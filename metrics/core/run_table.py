@@ -468,7 +468,7 @@ def worst_doubt(doubts: Sequence[str], ends: Sequence[str] = (". ", ": ")) -> st
 
 
 CLAUSE_ENDS: Final = (". ", ": ", "; ", " (", ", ")
-"""Where a doubt beside a figure may end."""
+"""Marks that may end a doubt beside a figure."""
 MIN_CLAUSE: Final = 24
 MAX_CLAUSE: Final = 44
 """Characters of a doubt shown beside a figure; the warnings show the whole sentence."""

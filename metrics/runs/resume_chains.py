@@ -192,9 +192,13 @@ RESUME_PAIR_SCHEMA: Final = pl.Schema(
 
 def _is_shown() -> pl.Expr:
     """Return whether the log shows a resume, or the steps follow exactly."""
-    resumed = pl.col("began").is_not_null() & (pl.col("began") != 0)
     goes_on = pl.col("first_step") > pl.col("last_step_before")
-    return resumed | pl.col("loaded").fill_null(value=False) | goes_on.fill_null(value=False)
+    return _began_later() | pl.col("loaded").fill_null(value=False) | goes_on.fill_null(value=False)
+
+
+def _began_later() -> pl.Expr:
+    """Return whether training is known to have begun after a later step than 0."""
+    return pl.col("began").is_not_null() & (pl.col("began") != 0)
 
 
 def _in_file() -> pl.Expr:
@@ -210,7 +214,7 @@ def _fits() -> pl.Expr:
     steps = (pl.col("first_step") > pl.col("first_step_before")) & (
         pl.col("first_step") <= pl.col("last_step_before") + gap
     )
-    resumed = pl.col("began").is_not_null() & (pl.col("began") != 0)
+    resumed = _began_later()
     alike, known = pl.lit(value=True), pl.lit(value=False)
     for name in RESUME_KEY_COLUMNS:
         same = pl.col(name) == pl.col(f"{name}_before")
