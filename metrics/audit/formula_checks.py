@@ -22,7 +22,7 @@ import polars as pl
 
 from fairmfu.ingest.core.schema import TOKEN_SHARING_DEGREES, RunRow
 
-from ..core.arrays import BoolArray, FloatArray
+from ..core.arrays import BoolArray, FloatArray, median_of
 from ..core.print_precision import Digits, digits_of
 from ..formula.accelerators import UnknownAcceleratorError, find_accelerator
 from ..formula.model_shapes import ModelShape, ShapeError, text_config
@@ -274,12 +274,12 @@ class LineBounds:
     @cached_property
     def middle(self) -> float:
         """Median over the lines of the intervals' middles."""
-        return float(np.median((self.low + self.high) / 2))
+        return median_of((self.low + self.high) / 2)
 
     @property
     def half_width(self) -> float:
         """Median over the lines of half of the intervals' widths."""
-        return float(np.median((self.high - self.low) / 2))
+        return median_of((self.high - self.low) / 2)
 
     @cached_property
     def intersection(self) -> tuple[float, float]:

@@ -29,7 +29,7 @@ import numpy as np
 import polars as pl
 
 from . import quantiles
-from .arrays import FloatArray, median_of
+from .arrays import FloatArray, median_of, quantile_of_ordered
 
 CONFIDENCE: Final = 0.95
 DETECTABLE_HALF_WIDTHS: Final = 5 / 3
@@ -196,9 +196,10 @@ def spread_of_most(deviations: FloatArray) -> float:
 
     deviations: values around 0
     """
-    low, high = np.quantile(deviations, [0.1, 0.9])
+    ordered = np.sort(deviations)
+    low, high = (quantile_of_ordered(ordered, share) for share in (0.1, 0.9))
     by_median = MAD_TO_SIGMA * median_of(np.abs(deviations))
-    return max(by_median, float(high - low) / MIDDLE_80_TO_SIGMA)
+    return max(by_median, (high - low) / MIDDLE_80_TO_SIGMA)
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,7 +230,8 @@ def robust_summary(tokens: FloatArray, seconds: FloatArray) -> RobustSummary | N
     rates = tokens / seconds
     places = _ordered(rates)
     p5, median, p95 = (
-        _quantile(places, share) for share in (TRIMMED_TAIL_SHARE, 0.5, 1 - TRIMMED_TAIL_SHARE)
+        quantile_of_ordered(places, share)
+        for share in (TRIMMED_TAIL_SHARE, 0.5, 1 - TRIMMED_TAIL_SHARE)
     )
     middle = (p5 <= rates) & (rates <= p95)
     trimmed = float(tokens[middle].sum()) / float(seconds[middle].sum())
@@ -267,15 +269,6 @@ def _median_distance(ordered: FloatArray, middle: float) -> float:
 
     low, high = reach((n + 1) // 2), reach(n // 2 + 1)
     return low + (high - low) / 2
-
-
-def _quantile(ordered: FloatArray, share: float) -> float:
-    """Return a quantile of ordered values, interpolated linearly."""
-    place = share * (len(ordered) - 1)
-    below = int(place)
-    above = min(below + 1, len(ordered) - 1)
-    low, high = float(ordered[below]), float(ordered[above])
-    return low + (high - low) * (place - below)
 
 
 def autocorrelation(series: FloatArray, tolerance: float = 0.0) -> float:

@@ -13,7 +13,7 @@ from typing import Final
 
 import numpy as np
 
-from .arrays import FloatArray, IntArray
+from .arrays import FloatArray, IntArray, median_of
 from .run_arrays import RunArrays
 from .run_table import MemoryChange
 from .run_words import GROWTH, JUMP
@@ -59,7 +59,7 @@ def memory_changes(windows: RunArrays) -> list[MemoryChange] | None:
     at = np.flatnonzero(usable)
     if len(at) < MIN_GROWING_WINDOWS:
         return None
-    values, usual = memory[at], float(np.median(memory[at]))
+    values, usual = memory[at], median_of(memory[at])
     if np.ptp(values) < MIN_MEMORY_CHANGE * usual:
         return []
     steps = windows["step"][at]
@@ -102,16 +102,16 @@ def _growth_start(steps: FloatArray, values: FloatArray) -> int | None:
     some = slice(None, None, -(-len(values) // MAX_FITTED))
     first = int(min(knots, key=lambda knot: _misfit(steps[some], values[some], float(steps[knot]))))
     part, begins = values[first:], values[: first + MIN_LEVEL_POINTS]
-    quarters = np.array([float(np.median(each)) for each in np.array_split(part, QUARTERS)])
+    quarters = np.array([median_of(each) for each in np.array_split(part, QUARTERS)])
     growth = np.diff(quarters)
     start, end = _line(steps[first:], part)
     noise = estimate_noise(np.diff(part), MEMORY_AUTOCORRELATION)
-    printed = PRINTED_SHARE * float(np.median(part))
+    printed = PRINTED_SHARE * median_of(part)
     if noise.innovation < printed:
         noise = Noise(0.0, printed)
     error = sqrt(12 / len(part)) * noise.long_run
     even = growth.min() >= MIN_QUARTER_GROWTH * growth.mean() and growth.mean() > 0
-    least = max(MIN_MEMORY_CHANGE * float(np.median(begins)), MIN_GROWTH_ERRORS * error)
+    least = max(MIN_MEMORY_CHANGE * median_of(begins), MIN_GROWTH_ERRORS * error)
     is_growth = even and end - start >= least and not _has_few_records(part)
     return first if is_growth else None
 
@@ -145,9 +145,7 @@ def _is_explained(windows: RunArrays, indices: IntArray) -> bool:
     columns = [windows[name][indices] for name in CAUSES]
     known = [column for column in columns if (column > 0).all()]
     return any(
-        abs(
-            float(np.median(column[len(column) // 2 :]) / np.median(column[: len(column) // 2])) - 1
-        )
+        abs(median_of(column[len(column) // 2 :]) / median_of(column[: len(column) // 2]) - 1)
         > MIN_CAUSE_CHANGE
         for column in known
     )

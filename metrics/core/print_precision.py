@@ -30,6 +30,8 @@ MAX_SAMPLED_VALUES: Final = 200
 MAX_DIGITS: Final = 10
 """Digits inspected per value."""
 
+POWERS_OF_TEN: Final = 10 ** np.arange(1, MAX_DIGITS)
+
 MAX_SCALED_SIZE: Final = 1e290
 MIN_TIE_DISTANCE: Final = 1e-4
 """Limits for reading a value's digits from a product: its size, and its distance from half a
@@ -113,9 +115,7 @@ def printed_digits(values: FloatArray) -> Digits:
     digits = np.rint(scaled).astype(np.int64)
     tie = np.abs(scaled - np.floor(scaled) - 0.5) < MIN_TIE_DISTANCE
     known = usual & ~tie & (digits >= 10 ** (MAX_DIGITS - 1)) & (digits < 10**MAX_DIGITS)
-    significant = MAX_DIGITS - sum(
-        (digits % 10**k == 0).astype(np.int64) for k in range(1, MAX_DIGITS)
-    )
+    significant = MAX_DIGITS - np.count_nonzero(digits[:, None] % POWERS_OF_TEN == 0, axis=1)
     for i in np.flatnonzero(~known & (size > 0)):
         significant[i], exponent[i] = _print(size[i])
     return Digits(np.maximum(significant - 1 - exponent, 0), significant)

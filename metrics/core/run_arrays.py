@@ -6,16 +6,19 @@ the arithmetic, so each column is converted once for all runs, then sliced by ru
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Mapping, Sequence
+from functools import wraps
+from typing import Any, Final, TypeVar
 
 import numpy as np
 import polars as pl
 
-from .arrays import BoolArray, FloatArray, IntArray, TextArray
+from .arrays import BoolArray, FloatArray, IntArray, TextArray, median_of
 
 MICROSECONDS_PER_SECOND: Final = 1e6
 """Arrays give times in microseconds."""
+
+Found = TypeVar("Found")
 
 
 class _Whole:
@@ -62,7 +65,7 @@ class RunArrays:
     frame: rows of windows.windows; of this run alone, unless `by_run` slices them
     """
 
-    __slots__ = ("_from", "_overrides", "_whole", "height")
+    __slots__ = ("_from", "_overrides", "_whole", "height", "known")
 
     def __init__(
         self,
@@ -80,6 +83,7 @@ class RunArrays:
         self._from = start
         self.height = self._whole.frame.height if height is None else height
         self._overrides = overrides or {}
+        self.known: dict[tuple[object, ...], Any] = {}
 
     def with_values(self, **columns: FloatArray) -> RunArrays:
         """Return the same run with the values of some columns replaced; flags are 0 or 1."""
@@ -147,11 +151,30 @@ class RunArrays:
         return has_kind
 
 
+def once_a_run(function: Callable[[RunArrays, str], Found]) -> Callable[[RunArrays, str], Found]:
+    """Keep what a function of a run and an evidence returns: windows never change.
+
+    Nobody may change the result either.
+    """
+
+    @wraps(function)
+    def remembered(run: RunArrays, evidence: str) -> Found:
+        key = (function, evidence)
+        if key not in run.known:
+            run.known[key] = function(run, evidence)
+        found: Found = run.known[key]
+        return found
+
+    return remembered
+
+
 def total(values: pl.Series | FloatArray) -> float:
     """Return the sum as a float: integer sums in Polars wrap silently."""
-    return float(pl.Series(values).cast(pl.Float64).sum())
+    if isinstance(values, pl.Series):
+        return float(values.cast(pl.Float64).sum())
+    return float(values.sum(dtype=np.float64))
 
 
 def median(values: FloatArray) -> float | None:
     """Return the median of values without NaN; None if empty."""
-    return pl.Series(values).median()  # type: ignore[return-value]
+    return median_of(values) if len(values) else None

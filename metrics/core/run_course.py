@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from .arrays import BoolArray, FloatArray
+from .arrays import BoolArray, FloatArray, median_of
 from .intervals import FLOAT_TOLERANCE
 from .run_arrays import RunArrays
 from .run_table import LossAtCount, RunCourseColumns
@@ -55,7 +55,7 @@ def memory_growth(windows: RunArrays) -> float | None:
     if len(memory) < MIN_MEMORY_LINES:
         return None
     third = len(memory) // 3
-    first, last = float(np.median(memory[:third])), float(np.median(memory[-third:]))
+    first, last = median_of(memory[:third]), median_of(memory[-third:])
     return (last / first - 1) * len(memory) / (len(memory) - third)
 
 
@@ -78,7 +78,7 @@ def losses_at_counts(windows: RunArrays) -> list[LossAtCount]:
         low, high = (2 ** (each / COUNTS_PER_DOUBLING) for each in (place - 1, place))
         inside = (counts > low * (1 + FLOAT_TOLERANCE)) & (counts <= high * (1 + FLOAT_TOLERANCE))
         if np.count_nonzero(inside) >= MIN_LOSS_LINES:
-            loss = float(np.median(losses[inside]))
+            loss = median_of(losses[inside])
             unit = "steps" if tokens is None else "tokens"
             found.append({"unit": unit, "count": round(high), "loss": loss})
     return found

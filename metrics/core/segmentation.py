@@ -21,7 +21,7 @@ from typing import Final
 
 import numpy as np
 
-from .arrays import FloatArray, IntArray
+from .arrays import FloatArray, IntArray, median_of
 from .intervals import UPPER_PROBABILITY, spread_of_most
 from .quantiles import student_t_quantile
 
@@ -251,7 +251,7 @@ def estimate_noise(differences: FloatArray, autocorrelation: float | None = None
 
     autocorrelation: if known
     """
-    centred = differences - np.median(differences)
+    centred = differences - median_of(differences)
     spread = spread_of_most(centred) or float(np.std(centred))
     if not spread:
         return Noise(0.0, 0.0)
@@ -316,23 +316,31 @@ def _partition(values: FloatArray, noise: Noise) -> list[int]:
     """
     n, penalty = len(values), _penalty(len(values))
     costs = _LevelCosts(values, noise)
+    previous: IntArray = np.zeros(n + 1, dtype=np.int64)
     best, means = np.full(n + 1, np.inf), np.zeros(n + 1)
-    best[0], previous = -penalty, np.zeros(n + 1, dtype=np.int64)
-    starts: IntArray = np.zeros(1, dtype=np.int64)
+    best[0] = -penalty
+    starts = costs.from_start(0, 0.0, -penalty)
     for end in range(MIN_LEVEL_POINTS, n + 1):
-        cost, mean = costs.of(starts, end, means)
-        total = best[starts] + cost + penalty
-        index = int(np.argmin(total))
-        best[end], means[end], previous[end] = total[index], mean[index], starts[index]
-        starts = starts[best[starts] + cost <= best[end] + penalty]
+        cost, mean = costs.of(starts, end)
+        cost += starts[BEST]
+        index = int(cost.argmin())
+        best[end], means[end] = cost[index] + penalty, mean[index]
+        previous[end] = starts[START, index]
+        starts = starts[:, cost <= best[end] + penalty]
         begun = end + 1 - MIN_LEVEL_POINTS
         if begun >= MIN_LEVEL_POINTS:
-            starts = np.append(starts, begun)
+            new = costs.from_start(begun, float(means[begun]), float(best[begun]))
+            starts = np.concatenate([starts, new], axis=1)
     found, end = [], n
     while end > 0:
         end = int(previous[end])
         found.append(end)
     return found[::-1]
+
+
+START, BEST, PRODUCT, SQUARE, PRECISION = range(5)
+"""Rows of `_LevelCosts.from_start`: the first index, the cost of the points before it, and what the
+start gives to the sums of a level."""
 
 
 class _LevelCosts:
@@ -349,29 +357,38 @@ class _LevelCosts:
         self._sums = np.concatenate([[0.0], np.cumsum(self._new)])
         self._squares = np.concatenate([[0.0], np.cumsum(self._new**2)])
 
-    def of(self, starts: IntArray, end: int, means: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Return the cost and the mean of levels from each start to before `end`.
+    def from_start(self, start: int, mean: float, best: float = 0.0) -> FloatArray:
+        """Return the column of a level's start, for `of`.
 
-        means: at each start, the mean of the level that ends there
+        mean: of the level that ends there; best: cost of the points before
         """
         alike = self._noise.autocorrelation
-        share, points = 1 - alike, end - starts - 1
-        is_first = starts == 0
-        weight = np.where(is_first, 1 - alike**2, 1.0)
-        carried = alike * (self._values[starts - 1] - means[starts])
-        first = self._values[starts] - np.where(is_first, 0.0, carried)
-        precision = points * share**2 + weight
-        product = share * (self._sums[end] - self._sums[starts + 1]) + weight * first
-        square = self._squares[end] - self._squares[starts + 1] + weight * first**2
-        mean = product / precision
+        share = 1 - alike
+        weight, first = 1 - alike**2, float(self._values[start])
+        if start:
+            weight, first = 1.0, first - alike * (float(self._values[start - 1]) - mean)
+        product = weight * first - share * float(self._sums[start + 1])
+        square = weight * first**2 - float(self._squares[start + 1])
+        precision = weight - (start + 1) * share**2
+        return np.array([[start], [best], [product], [square], [precision]])
+
+    def of(self, starts: FloatArray, end: int) -> tuple[FloatArray, FloatArray]:
+        """Return the cost and the mean of levels from each start to before `end`.
+
+        starts: a column of `from_start` for each
+        """
+        share = 1 - self._noise.autocorrelation
+        product = share * self._sums[end] + starts[PRODUCT]
+        mean = product / (end * share**2 + starts[PRECISION])
+        square = self._squares[end] + starts[SQUARE]
         return (square - product * mean) / self._noise.innovation**2, mean
 
 
 def _levels_cost(values: FloatArray, starts: list[int], noise: Noise) -> float:
     """Return the cost of these levels, with the penalty for each but one."""
-    costs, means, cost = _LevelCosts(values, noise), np.zeros(len(values) + 1), 0.0
-    for start, end in zip(starts, [*starts[1:], len(values)], strict=True):
-        (level,), (means[end],) = costs.of(np.array([start]), end, means)
+    costs, mean, cost = _LevelCosts(values, noise), 0.0, 0.0
+    for start, end in pairwise([*starts, len(values)]):
+        (level,), (mean,) = costs.of(costs.from_start(start, mean), end)
         cost += level
     return cost + _penalty(len(values)) * (len(starts) - 1)
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from ..core.arrays import BoolArray, FloatArray, IntArray
+from ..core.arrays import BoolArray, FloatArray, IntArray, median_of
 from ..core.print_precision import MAX_UNEXPLAINED_GAP
 from ..core.run_arrays import RunArrays
 from ..core.run_words import COMPUTE_PHASES
@@ -96,7 +96,7 @@ def steady_steps(
         steady.seconds / spans,
         evidence,
         evidence_rounding(counted, steady, evidence),
-        error > MAX_UNEXPLAINED_GAP * float(np.median(steady.seconds)),
+        error > MAX_UNEXPLAINED_GAP * median_of(steady.seconds),
     )
 
 

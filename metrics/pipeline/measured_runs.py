@@ -89,7 +89,7 @@ class MeasuredRuns(LaunchTables):
     def _results_files(self) -> Mapping[str, ResultsFile]:
         """Results beside the logs, by run_id; of a log with several launches none."""
         launches = Counter(self.tables["runs"]["sha256"])
-        given = self.held_facts.filter(pl.col("name") == "closing_figures")["run_id"]
+        given = set(self.held_facts.filter(pl.col("name") == "closing_figures")["run_id"])
         found = {}
         for run_id, sha256 in self.tables["runs"].select("run_id", "sha256").iter_rows():
             if launches[sha256] > 1 or run_id not in given:

@@ -6,14 +6,13 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from math import isfinite
 from typing import Any, Final, NamedTuple, cast
 
-import numpy as np
-
 from fairmfu.ingest.core.schema import RunRow, reading_changes_since
 
 from ..audit import audit as logged
 from ..audit.audit_results import Audit, inferred_facts
 from ..audit.bridge import token_count_factor
 from ..audit.formula_checks import FigureLines, FormulaFacts, formula_facts_of
+from ..core.arrays import median_of
 from ..core.messages import Effect, Message, doubts_of
 from ..core.run_messages import OUTDATED_READING
 from ..core.run_table import METRICS, LevelPhase, MetricsRow, SpeedLevel, value_of
@@ -286,7 +285,7 @@ def _set_outside_of_steps(row: MetricsRow, lines: FigureLines | None) -> None:
 def _printed_median(lines: FigureLines | None, column: str) -> float | None:
     if lines is None or column not in lines.digits:
         return None
-    return float(np.median(lines.printed_values(column)))
+    return median_of(lines.printed_values(column))
 
 
 def _set_audit(row: MetricsRow, audit: Audit) -> None:

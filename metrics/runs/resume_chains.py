@@ -27,6 +27,7 @@ import polars as pl
 
 from fairmfu.ingest.core.schema import INT, TEXT, TEXT_LIST, TIMESTAMP
 
+from ..core.arrays import median_of
 from ..core.link_columns import LAUNCH_COURSE_SCHEMA, RESUME_KEY_COLUMNS
 from ..throughput.end_to_end import MAX_STAMP_CROSSING
 
@@ -308,4 +309,4 @@ def _on_course(before: _Lines, later: _Lines) -> bool:
     if not np.isfinite(losses).all() or len(losses) < 2:  # noqa: PLR2004 - a spread needs two
         return False
     spread = max(float(np.ptp(losses)), 1e-3 * abs(float(losses.mean())))
-    return bool(abs(first - float(np.median(losses))) <= MAX_LOSS_SPREADS * spread)
+    return bool(abs(first - median_of(losses)) <= MAX_LOSS_SPREADS * spread)

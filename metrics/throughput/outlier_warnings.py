@@ -11,10 +11,10 @@ from typing import Final
 
 import numpy as np
 
-from ..core.arrays import FloatArray, IntArray
+from ..core.arrays import FloatArray, IntArray, median_of, quantile_of_ordered
 from ..core.messages import Message
 from ..core.print_precision import MAX_UNEXPLAINED_GAP
-from ..core.run_arrays import RunArrays, median, total
+from ..core.run_arrays import RunArrays, median, once_a_run, total
 from .messages import COUNTED_STALLS, LATE_START, UNLOGGED_WORK
 from .unlogged_work import (
     LOWER_LEVEL_QUANTILE,
@@ -33,6 +33,7 @@ from .windows import (
     MOMENT_COLUMNS,
     WindowSelection,
     stamp_error,
+    steady_windows,
     timed_windows,
     window_after_step_1,
 )
@@ -90,11 +91,10 @@ class Spikes:
         return 1 - slower / faster
 
 
-def find_spikes(windows: RunArrays, steady: WindowSelection, evidence: str) -> Spikes | None:
-    """Return slow windows that TGS leaves out, else those in it; None without any.
-
-    steady: metrics.throughput.windows.steady_windows with `evidence`, of the run
-    """
+@once_a_run
+def find_spikes(windows: RunArrays, evidence: str) -> Spikes | None:
+    """Return slow windows that TGS leaves out, else those in it; None without any."""
+    steady = steady_windows(windows, evidence)
     if not total(steady.tokens):
         return None
     slow = timed_windows(windows, evidence, windows.flags("unlogged"))
@@ -184,7 +184,7 @@ def late_start_warning(
 ) -> Message | None:
     """Warn of warm-up in so few windows that no test could confirm it; None without.
 
-    steady: as in `find_spikes`
+    steady: metrics.throughput.windows.steady_windows with `evidence`, of the run
     """
     warming = windows.flags("warming").copy()
     if (opening := window_after_step_1(windows, evidence)) is not None:
@@ -202,7 +202,7 @@ def _unexplained(windows: RunArrays, steady: WindowSelection, evidence: str) -> 
     usual = usual_seconds(steady.seconds, steady.tokens)
     stalls = windows["stall_s"][steady.indices] > 0
     if not stalls.any():
-        usual = float(np.median(_paces(steady))) * steady.tokens
+        usual = median_of(_paces(steady)) * steady.tokens
         apart = windows_apart(
             share_above(steady.seconds, usual), MIN_START_SHARE, int(len(usual) * MAX_OUTLIERS)
         )
@@ -210,7 +210,7 @@ def _unexplained(windows: RunArrays, steady: WindowSelection, evidence: str) -> 
         stalls &= steady.seconds - usual > 2 * stamp_error(windows, evidence)
     if not stalls.any() and not updates_unknown(windows) and not _cuts_steps(windows, evidence):
         steps, spans = (windows[name][steady.indices] for name in ("step", f"{evidence}_span"))
-        usual = float(np.quantile(_paces(steady), LOWER_LEVEL_QUANTILE)) * steady.tokens
+        usual = quantile_of_ordered(np.sort(_paces(steady)), LOWER_LEVEL_QUANTILE) * steady.tokens
         stalls = upper_level(steps, spans, steady.seconds, usual)
     return np.flatnonzero(unexplained_stalls(windows, evidence, steady, usual, stalls))
 

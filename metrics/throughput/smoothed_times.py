@@ -27,7 +27,7 @@ import polars as pl
 
 from fairmfu.ingest.core.schema import INT
 
-from ..core.arrays import FloatArray
+from ..core.arrays import FloatArray, median_of
 from ..core.print_precision import (
     MAX_ROUNDING_SHARE,
     MAX_STAMP_ERROR_S,
@@ -190,7 +190,7 @@ def _between_lines(run: RunArrays) -> list[_Window]:
     held = reach * np.array([seconds, run["data_s"]])
     spent, waited = (np.diff(_sums(each, window // every)) for each in held)
     unsure = step[-1] * digits_of(seconds).last_places(seconds).max()
-    if not (MAX_UNEXPLAINED_GAP * np.median(spent) >= unsure and spent.min() > unsure):
+    if not (MAX_UNEXPLAINED_GAP * median_of(spent) >= unsure and spent.min() > unsure):
         return []
     before = held[:, 1:] - [spent, waited]
     parts = zip(range(1, len(step)), step[:-1].tolist(), *before.tolist(), strict=True)

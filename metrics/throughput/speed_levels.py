@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from ..core.arrays import BoolArray, FloatArray, IntArray
+from ..core.arrays import BoolArray, FloatArray, IntArray, median_of
 from ..core.intervals import (
     SURE_STANDARD_ERRORS,
     rate_interval,
@@ -178,7 +178,7 @@ def _pace(
     coarse = evidence_rounding(run, some, evidence)
     if estimate_noise(np.diff(values)).innovation >= coarse:
         coarse = 0.0
-    rounding = stamp_rounding(run, evidence, some.indices) / float(np.median(seconds))
+    rounding = stamp_rounding(run, evidence, some.indices) / median_of(seconds)
     return _Pace(some.indices[starts[timed]], values, tokens, steps, causes, coarse, rounding)
 
 

@@ -18,7 +18,7 @@ import polars as pl
 
 from fairmfu.ingest.core.schema import INT, row_dtypes
 
-from ..core.arrays import FloatArray
+from ..core.arrays import FloatArray, median_of
 from ..core.intervals import SURE_STANDARD_ERRORS, rate_interval, robust_spread, robust_summary
 from ..core.messages import Message, MessageRow
 from ..core.print_precision import MAX_UNEXPLAINED_GAP
@@ -246,7 +246,7 @@ def _doubts_of_samples(
         **_sureness(counted, steady, evidence),
         **evidences.summarise_evidence(counted, run, evidence),
         "token_warnings": [],
-        "spikes": find_spikes(counted, steady, evidence),
+        "spikes": find_spikes(counted, evidence),
         "tgs_end_to_end": None,
     }
     doubts = (
@@ -296,7 +296,7 @@ def _rate_columns(
     """Return the steady rate with its interval, spread, evidence and token counts."""
     times = time_lost(windows, evidence, run)
     levels, drift = speed_levels(windows, evidence, facts)
-    spikes = find_spikes(windows, steady, evidence)
+    spikes = find_spikes(windows, evidence)
     return {
         "spikes": spikes,
         **spike_columns(spikes),
@@ -676,7 +676,7 @@ def _slower_untimed(
     both, evaluation = beyond[alone & (untimed > 0)], beyond[alone & aligned]
     if min(len(both), len(evaluation)) < MIN_EVALUATION_WINDOWS:
         return None
-    more = float(np.median(both) - np.median(evaluation))
+    more = median_of(both) - median_of(evaluation)
     error = sum(robust_spread(of) / np.sqrt(len(of)) for of in (both, evaluation))
     whole = more * np.count_nonzero(untimed)
     sure = abs(more) > SURE_STANDARD_ERRORS * error and abs(whole) > MAX_UNEXPLAINED_GAP * total(

@@ -165,7 +165,7 @@ def _excess(
         if is_marked
         else stall_excess(counted.seconds, counted.tokens, error_s)
     )
-    spikes = find_spikes(windows, counted, clock)
+    spikes = find_spikes(windows, clock)
     if spikes is None or not spikes.counted or spikes.may_be_updates:
         return excess
     above = counted.seconds - counted.tokens / spikes.rates[1]

@@ -21,7 +21,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from ..core.arrays import BoolArray, FloatArray, IntArray
+from ..core.arrays import BoolArray, FloatArray, IntArray, median_of
 from ..core.intervals import MAD_TO_SIGMA
 from ..core.messages import Message
 from ..core.print_precision import MAX_UNEXPLAINED_GAP, rounding_share
@@ -358,7 +358,7 @@ def _fitted(windows: RunArrays, a: str, b: str) -> tuple[_Pair | None, float | N
     if pair is None or len(pair.a) == 1:  # any number fits a single window
         return None, None
     printed, timed = pair.seconds("rate")
-    per_step = float(np.median(timed / printed))
+    per_step = median_of(timed / printed)
     scale = (per_step, 1.0) if a == "rate" else (1.0, per_step)
     return replace(pair, a=pair.a * scale[0], b=pair.b * scale[1]), per_step
 
@@ -372,7 +372,7 @@ def fit_step_batch(windows: RunArrays, run: Mapping[str, Any]) -> StepTokens | S
     pair, fitted = _fitted(windows, "rate", "stamp")
     if pair is None or not fitted or pair.sampled:
         return None
-    if stamp_error(windows, "stamp") > MAX_UNEXPLAINED_GAP * float(np.median(pair.b)):
+    if stamp_error(windows, "stamp") > MAX_UNEXPLAINED_GAP * median_of(pair.b):
         return None
     if _unlike(windows, run, pair, fitted):
         return None
@@ -442,7 +442,7 @@ def _scatter(pair: _Pair, off: FloatArray) -> float:
     """
     n = len(off)
     share = np.abs(off) / float(np.mean(pair.a))
-    return float(_sigmas(n) * MAD_TO_SIGMA * np.median(share) / np.sqrt(n))
+    return float(_sigmas(n) * MAD_TO_SIGMA * median_of(share) / np.sqrt(n))
 
 
 def _paired(first: _Timed, second: _Timed) -> _Pair | None:
@@ -558,8 +558,8 @@ def _rounding(windows: RunArrays, pair: _Pair) -> float:
             )
     if pair.sampled and not pair.few:
         there = pair.b > 0
-        off = pair.a - np.median(pair.a[there] / pair.b[there]) * pair.b
-        slack += _scatter(pair, off - np.median(off))
+        off = pair.a - median_of(pair.a[there] / pair.b[there]) * pair.b
+        slack += _scatter(pair, off - median_of(off))
     return slack
 
 
@@ -728,10 +728,8 @@ def _other_unit(pair: _Pair, tolerance: float) -> str | None:
 def _exceptions(pair: _Pair, tolerance: float) -> str | None:
     """Explain a gap by a few windows with untimed work; the other windows agree."""
     off = pair.b / pair.span - pair.a / pair.span
-    middle = np.median(off)
-    spread = max(
-        float(np.median(np.abs(off - middle))), 1e-3 * float(np.median(pair.a / pair.span))
-    )
+    middle = median_of(off)
+    spread = max(median_of(np.abs(off - middle)), 1e-3 * median_of(pair.a / pair.span))
     odd = np.abs(off - middle) > OUTLIER_DEVIATIONS * spread
     rest = ~odd
     if (
@@ -843,7 +841,7 @@ def _excess_tokens(windows: RunArrays) -> Message | None:
     rates, tokens = windows[RATE_IN_TOKENS], windows["tokens_per_gpu"]
     if len(ratios) < MIN_RATED_WINDOWS or np.isnan(rates).all() or np.isnan(tokens).all():
         return None
-    excess = float(np.median(ratios)) - 1
+    excess = median_of(ratios) - 1
     least = float(np.quantile(ratios, SURE_QUANTILE)) - 1
     if excess < MIN_TOKEN_EXCESS + rounding_share(rates) or least <= 0:
         return None

@@ -16,7 +16,7 @@ from typing import Final
 
 import numpy as np
 
-from ..core.arrays import BoolArray, FloatArray, IntArray
+from ..core.arrays import BoolArray, FloatArray, IntArray, median_of
 from ..core.run_arrays import RunArrays, median
 from ..core.run_words import DATA_LOADING
 from .windows import WindowSelection, accumulation_steps, count_optimizer_steps
@@ -115,7 +115,7 @@ def unexplained_stalls(
     every, spans = accumulation_steps(run), run[f"{evidence}_span"][at]
     updates = count_optimizer_steps(run["step"][at], spans, every)
     step_s, tokens = counted.seconds / spans, counted.tokens / spans
-    is_small = (tokens < np.median(tokens)) & (step_s <= np.median(step_s))
+    is_small = (tokens < median_of(tokens)) & (step_s <= median_of(step_s))
     out = stalls & ~is_small & ((every == 1) | (updates <= spans / every))
     for i in np.flatnonzero(out):
         lost_s = float(counted.seconds[i] - usual[i])

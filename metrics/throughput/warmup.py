@@ -12,7 +12,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from ..core import quantiles
-from ..core.arrays import FloatArray
+from ..core.arrays import FloatArray, median_of, rolling_median
 from ..core.intervals import MIN_QUANTILE_WINDOWS, autocorrelation, spread_of_most
 from ..core.run_arrays import RunArrays, median
 from .speed_levels import find_course
@@ -141,7 +141,7 @@ def warm_up_length(pace: FloatArray) -> int:
     if most < 1:
         return _start_apart(pace)
     settled = pace[len(pace) // 2 :]
-    middle = float(np.median(settled))
+    middle = median_of(settled)
     spread = max(spread_of_most(settled - middle), MIN_PACE_SPREAD * middle)
     x = _without_lone(
         np.clip((pace - middle) / spread, -WARM_UP_CLIP_SPREADS, WARM_UP_CLIP_SPREADS)
@@ -164,7 +164,7 @@ def _start_apart(pace: FloatArray) -> int:
     most = min(int(len(pace) * MAX_WARM_UP_SHARE), len(pace) - MIN_LATER_WINDOWS)
     if most < 1:
         return 0
-    usual = np.full(len(pace), np.median(pace[most:]))
+    usual = np.full(len(pace), median_of(pace[most:]))
     apart = windows_apart(share_above(pace, usual), MIN_START_SHARE, most)
     return len(apart) if (apart == np.arange(len(apart))).all() else 0
 
@@ -196,7 +196,7 @@ def _first_shift(x: FloatArray, most: int, alike: float) -> int:
         MAD_EFFICIENCY * len(x) / 2, 1 - FALSE_WARM_UP_CHANCE / most
     )
     while len(surely) and surely[best := int(np.argmax(surely))] > enough:
-        of_most = float(np.median(x[: best + 1]) - np.median(x[best + 1 :]))
+        of_most = median_of(x[: best + 1]) - median_of(x[best + 1 :])
         if of_most > drop[best] / 2:
             return best + 1
         surely = surely[:best]
@@ -236,7 +236,6 @@ def usual_seconds(seconds: FloatArray, tokens: FloatArray) -> FloatArray:
 
     tokens: not all 0
     """
-    pace = pl.Series(_pace(seconds, tokens), nan_to_null=True)
-    around = pace.rolling_median(PACE_MEDIAN_WINDOWS, min_samples=1, center=True).to_numpy()
+    around = rolling_median(_pace(seconds, tokens), PACE_MEDIAN_WINDOWS)
     usual: FloatArray = np.where(around > 0, around, seconds.sum() / tokens.sum()) * tokens
     return usual

@@ -28,11 +28,11 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from ..core.arrays import BoolArray, FloatArray, IntArray
+from ..core.arrays import BoolArray, FloatArray, IntArray, median_of
 from ..core.extra_figures import extra_figure, possible_figure
 from ..core.print_precision import MAX_STAMP_ERROR_S, MAX_UNEXPLAINED_GAP, digits_of
 from ..core.quirks import has_quirk
-from ..core.run_arrays import MICROSECONDS_PER_SECOND, RunArrays, total
+from ..core.run_arrays import MICROSECONDS_PER_SECOND, RunArrays, once_a_run, total
 from .smoothed_times import IS_MOVING_MEAN, mark_single_step_times, with_disjoint_spans
 from .token_counts import COUNT_QUIRKS, step_samples, with_non_padding, with_token_counts
 
@@ -838,6 +838,7 @@ def disturbances(run: RunArrays, evidence: str) -> dict[int, list[str]]:
     return found
 
 
+@once_a_run
 def steady_windows(run: RunArrays, evidence: str) -> WindowSelection:
     """Return the steady windows of one run.
 
@@ -854,6 +855,7 @@ def steady_windows(run: RunArrays, evidence: str) -> WindowSelection:
     return timed_windows(run, evidence, ~left_out)
 
 
+@once_a_run
 def disturbed_windows(run: RunArrays, evidence: str) -> BoolArray:
     """Return a mask of windows known to include more than training, by one evidence."""
     out = run.flags("first")
@@ -869,6 +871,7 @@ def timed_windows(run: RunArrays, evidence: str, mask: BoolArray) -> WindowSelec
     return WindowSelection(at, tokens[at], seconds[at])
 
 
+@once_a_run
 def window_tokens(run: RunArrays, evidence: str) -> FloatArray:
     """Return the tokens of each window on one GPU.
 
@@ -1012,7 +1015,7 @@ def _seconds_of_updates(
     weights = np.sqrt(many)
     fitted = (
         np.linalg.lstsq((kinds * weights).T, np.array(usual) * weights, rcond=None)[0][1]
-        for usual in ([np.median(x) for x in each], [np.mean(x) for x in each])
+        for usual in ([median_of(x) for x in each], [np.mean(x) for x in each])
     )
     return float(max(fitted, key=abs))
 
@@ -1087,7 +1090,7 @@ def has_coarse_rates(run: RunArrays, selection: WindowSelection) -> bool:
     """
     rates = _printed_values(run, selection, "rate")
     whole = run.has_quirk("rates_rounded") and len(rates) > 0 and not (rates % 1).any()
-    return whole and bool(np.median(0.5 / rates) > MAX_UNEXPLAINED_GAP)
+    return whole and median_of(0.5 / rates) > MAX_UNEXPLAINED_GAP
 
 
 def evidence_rounding(run: RunArrays, selection: WindowSelection, evidence: str) -> float:
@@ -1101,7 +1104,7 @@ def evidence_rounding(run: RunArrays, selection: WindowSelection, evidence: str)
     values = _printed_values(run, selection, evidence)
     if not len(values):  # only waits for data
         return 0.0
-    return float(np.median(digits_of(values).last_places(values) / 2 / values))
+    return median_of(digits_of(values).last_places(values) / 2 / values)
 
 
 def _printed_values(run: RunArrays, selection: WindowSelection, evidence: str) -> FloatArray:

@@ -7,7 +7,7 @@ import polars as pl
 import pytest
 
 from fairmfu.metrics.core.quirks import has_quirk
-from fairmfu.metrics.core.run_arrays import RunArrays, total
+from fairmfu.metrics.core.run_arrays import RunArrays, once_a_run, total
 from fairmfu.metrics.throughput.windows import build_windows, steady_window_rows
 from tests.metrics.throughput.test_throughput import at, facts, frame, rates, run, steps
 
@@ -106,3 +106,20 @@ def test_the_tokens_of_a_long_run_do_not_wrap(dtype: pl.DataType) -> None:
 def test_polars_sums_of_32_bits_do_wrap() -> None:
     """Why the tests above are there; where this fails, Polars has become safer."""
     assert pl.Series([MANY] * STEPS, dtype=pl.Int32).sum() != MANY * STEPS
+
+
+def test_what_is_kept_of_a_run_is_of_its_own_values_and_evidence() -> None:
+    asked = []
+
+    @once_a_run
+    def first(run: RunArrays, evidence: str) -> float:
+        asked.append(evidence)
+        return float(run[f"{evidence}_time"][1])
+
+    run = RunArrays(spans()).by_run()["a"]
+    assert [first(run, "elapsed"), first(run, "elapsed")] == [1.0, 1.0]
+    assert asked == ["elapsed"]
+    first(run, "stamp")
+    longer = run.with_values(elapsed_time=np.full(run.height, 2.0))
+    assert first(longer, "elapsed") == 2.0
+    assert asked == ["elapsed", "stamp", "elapsed"]

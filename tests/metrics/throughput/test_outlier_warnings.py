@@ -70,7 +70,7 @@ def windows(
 
 
 def unlogged(run: RunArrays) -> str | None:
-    spikes = find_spikes(run, steady_windows(run, "elapsed"), "elapsed")
+    spikes = find_spikes(run, "elapsed")
     assert spikes is None or not spikes.counted
     told = spikes_warning(spikes)
     return None if told is None else as_sentence(told)
@@ -81,7 +81,7 @@ def late(run: RunArrays) -> str | None:
 
 
 def counted(run: RunArrays, evidence: str = "elapsed") -> str | None:
-    spikes = find_spikes(run, steady_windows(run, evidence), evidence)
+    spikes = find_spikes(run, evidence)
     assert spikes is None or spikes.counted
     told = spikes_warning(spikes)
     return None if told is None else as_sentence(told)
@@ -317,7 +317,7 @@ def test_a_large_effect_of_an_unknown_cause_costs_the_rank(
     seconds: list[float], marks: dict[str, tuple[int, ...]], effect: str | None
 ) -> None:
     run = windows(seconds, **marks)
-    spikes = find_spikes(run, steady_windows(run, "elapsed"), "elapsed")
+    spikes = find_spikes(run, "elapsed")
     told = spikes_warning(spikes)
     assert (None if told is None else told.effect) == effect
 
@@ -331,7 +331,7 @@ def test_tgs_with_and_without_slow_windows_is_of_all_windows_and_of_the_others(
     seconds = [99, *[10] * 30, *[10 * times] * number]
     at = tuple(range(31, 31 + number))
     run = windows(seconds, **{mark: at})
-    rates = spike_columns(find_spikes(run, steady_windows(run, "elapsed"), "elapsed"))
+    rates = spike_columns(find_spikes(run, "elapsed"))
     assert rates["tgs_without_spikes"] == pytest.approx(10)
     every = 10 * 10 * (30 + number) / (300 + 10 * times * number)
     assert rates["tgs_with_spikes"] == pytest.approx(every)
