@@ -287,8 +287,7 @@ def read_part(
     try:
         with backend.open(path) as part:
             if without:
-                columns = [name for name in pl.read_parquet_schema(part) if name not in without]
-                part.seek(0)
+                return pl.scan_parquet(part).drop(without, strict=False).collect()
             return pl.read_parquet(part, columns=None if columns is None else list(columns))
     except (OSError, pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
         raise damaged_part_error(backend, path, error) from error

@@ -96,7 +96,7 @@ def rescore(
     A run whose computation raises gets the error in its row, as in `analyse`.
     """
     loaded = TableLoader(runs, load)
-    asked = sorted(requested_runs(runs, upgrade_kept(kept).select(DEPENDENCY_COLUMNS), changed))
+    asked = sorted(requested_runs(runs, upgrade_kept(kept, DEPENDENCY_COLUMNS), changed))
     asked = [run_id for run_id in asked if run_id in loaded.known]
 
     def compute(run_ids: Sequence[str]) -> RescoredRuns:
@@ -122,9 +122,7 @@ def _rescore(
 ) -> RescoredRuns:
     """Rescore the runs of a loader, and raise any error."""
     runs = loaded.runs
-    about = (
-        upgrade_kept(kept).select(DEPENDENCY_COLUMNS).rechunk()
-    )  # one chunk instead of one per stored part
+    about = upgrade_kept(kept, DEPENDENCY_COLUMNS).rechunk()  # else a chunk per stored part
     new = requested_runs(runs, about, changed)
     links = pl.concat([kept_links(about), new_links(about, new, loaded), same_file_links(runs)])
     touched = reached_runs(new, links)

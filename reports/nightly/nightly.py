@@ -232,8 +232,10 @@ def _failed(out: Path, diary: _Diary, error: BaseException) -> None:
 def _night(order: NightlyOrder, diary: _Diary) -> tuple[Night, int]:
     outcomes = _read(order, diary)
     render_process.start_drawing("html")
-    before = _nights(order)
-    _note_new_store(order, diary)
+    every_night = order.store.kept(NIGHTS)
+    before = _nights_of(order, every_night)
+    if every_night.is_empty():
+        _note_new_store(order, diary)
     told_by = before["as_of"][-1] if before.height else -1
     touched = order.store.runs_changed_since(told_by)
     found = update_metrics(order.store, order.overlay, touched, compute_each=order.engine.each)
@@ -416,9 +418,9 @@ def _launch_error(outcome: Outcome) -> str | None:
 
 
 def _note_new_store(order: NightlyOrder, diary: _Diary) -> None:
-    """Note that the earlier reports of this folder are not of this store."""
+    """Note that earlier reports of this folder are not of this store, which has no night yet."""
     reports = (order.out / ARCHIVE).glob("*")
-    if order.store.kept(NIGHTS).is_empty() and any(DATED.fullmatch(path.name) for path in reports):
+    if any(DATED.fullmatch(path.name) for path in reports):
         diary.note(
             f"First night in the store {order.store.path}: earlier reports of {order.out} are of "
             "another store, so history begins with the logs that are there. If the store moved, "
@@ -633,12 +635,13 @@ def full_page(
     return told.render(html_report.render_page)
 
 
-def _nights(order: NightlyOrder) -> pl.DataFrame:
+def _nights_of(order: NightlyOrder, nights: pl.DataFrame) -> pl.DataFrame:
     """Return the earlier nights of this folder of reports, columns of NIGHT_SCHEMA.
 
     Each folder has its own nights, so a report in another folder does not hide news from this one.
+
+    nights: of the store
     """
-    nights = order.store.kept(NIGHTS)
     if nights.is_empty():
         return NIGHT_SCHEMA.to_frame()
     return nights.select(NIGHT_SCHEMA.names()).filter(out=str(order.out.absolute()))
