@@ -14,7 +14,7 @@ from collections import Counter, deque
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from itertools import pairwise
+from itertools import groupby, pairwise
 from math import exp, log
 from statistics import median
 from typing import Any, Final, TypedDict
@@ -171,6 +171,8 @@ MAX_RUNS_BEFORE: Final = 9
 MIN_RUNS_BEFORE: Final = 3
 """Most and fewest earlier runs to judge a run's length by."""
 
+EARLIER: Final = "earlier_"
+"""Prefix of columns with the value of an earlier point."""
 UNNAMED_JOB: Final = "unnamed_job"
 """Column of points: the job, where its facts alone do not name the series."""
 
@@ -423,18 +425,21 @@ def _marked(by: Sequence[str]) -> list[str]:
 def _with_marks(points: pl.DataFrame, by: Sequence[str]) -> pl.DataFrame:
     """Add `marks` to points; a value counts as unchanged until another is stated."""
     marks: dict[int, list[str]] = {}
-    for name in _marked(by):
-        value = pl.col(name)
-        before = value.forward_fill().shift(1).over("series")
-        differs = points.select(pl.int_range(pl.len()).alias("at"), name, before=before).filter(
-            value != pl.col("before")
-        )
-        for at, new, old in differs.iter_rows():
+    names = _marked(by)
+    earlier = pl.col(names).forward_fill().shift(1).over("series").name.prefix(EARLIER)
+    both = points.select("series", *names).with_row_index("at").with_columns(earlier)
+    differs = pl.any_horizontal(pl.col(name) != pl.col(f"{EARLIER}{name}") for name in names)
+    for row in both.filter(differs).iter_rows(named=True):
+        for name in names:
+            old, new = row[f"{EARLIER}{name}"], row[name]
+            if old is None or new is None:
+                continue
             one, other = _shown_value(name, old), _shown_value(name, new)
             if one != other:
                 if ", " in f"{one}{other}":
                     one, other = f'"{one}"', f'"{other}"'
-                marks.setdefault(at, []).append(f"{MARK_LABELS.get(name, name)} {one} -> {other}")
+                mark = f"{MARK_LABELS.get(name, name)} {one} -> {other}"
+                marks.setdefault(row["at"], []).append(mark)
     for at, mark in _facts_gained_and_lost(points, by):
         marks.setdefault(at, []).append(mark)
     told = pl.DataFrame(
@@ -474,9 +479,8 @@ def _setups(points: pl.DataFrame, by: Sequence[str]) -> list[str]:
     """Return settings that alternate, with at least MIN_RETURNS returns."""
     found = []
     for name in _explanatory_columns(by):
-        values = points[name].drop_nulls()
-        new = values[:1].append(values.filter(values != values.shift(1)))
-        said = [_shown_value(name, value) for value in new]
+        values = points[name].drop_nulls().to_list()
+        said = [_shown_value(name, value) for value, _ in groupby(values)]
         turns = said[:1] + [after for before, after in pairwise(said) if after != before]
         if len(turns) - len(set(turns)) >= MIN_RETURNS:
             found.append(f"{MARK_LABELS.get(name, name)}: {' / '.join(sorted(set(turns)))}")

@@ -176,6 +176,12 @@ WATCHED: Final = (
 BUDGET_SHARES: Final = len(WATCHED) + 1
 """Parts of the false-alarm budget: one for each figure, and one for failed launches."""
 
+INPUT_COLUMNS: Final = (
+    *("run_id", "series", "at", "marks", "steps"),
+    *sorted({name for metric in WATCHED for name in metric.value.meta.root_names()}),
+)
+"""Columns of a run that the watched figures need, of more than a hundred."""
+
 METRIC_OF: Final = {metric.identifier: metric for metric in WATCHED}
 
 NEAR_RUNS: Final = 3
@@ -232,7 +238,7 @@ def watch_metrics(
     kind: worse or better; stands: the last level is nearer to `after` than to `before`, and no
         baseline accepts the change; at_count, count_unit: where losses are compared
     """
-    ordered = runs.sort("series", "at", "run_id")
+    ordered = runs.select(INPUT_COLUMNS).sort("series", "at", "run_id")
     rated = rate_changes.filter(pl.col("against") == HISTORY)
     found: list[dict[str, Any]] = []
     for (series,), frame in ordered.group_by("series", maintain_order=True):
