@@ -418,7 +418,10 @@ def _launch_error(outcome: Outcome) -> str | None:
 
 
 def _note_new_store(order: NightlyOrder, diary: _Diary) -> None:
-    """Note that earlier reports of this folder are not of this store, which has no night yet."""
+    """Note that earlier reports of this folder are of another store.
+
+    Only for a store without a night.
+    """
     reports = (order.out / ARCHIVE).glob("*")
     if any(DATED.fullmatch(path.name) for path in reports):
         diary.note(
