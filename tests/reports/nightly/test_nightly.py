@@ -14,6 +14,7 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import polars as pl
 import pytest
@@ -60,9 +61,13 @@ def nightly(tmp_path: Path, logs: Path, monkeypatch: pytest.MonkeyPatch) -> Nigh
 @pytest.fixture
 def without_pages(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pages and charts take seconds; tests of what surrounds them do without."""
-    monkeypatch.setattr(module, "full_page", lambda *_: "runs")
-    monkeypatch.setattr(module.night_outputs, "svgs", lambda _: {"overview.svg": "<svg/>"})
-    monkeypatch.setattr(module.night_html, "pages", lambda night: (f"night {night.number}", "kept"))
+    leave_out_pages(monkeypatch)
+
+
+def leave_out_pages(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(module, "full_page", lambda *_: "runs")
+    patch.setattr(module.night_outputs, "svgs", lambda _: {"overview.svg": "<svg/>"})
+    patch.setattr(module.night_html, "pages", lambda night: (f"night {night.number}", "kept"))
 
 
 @pytest.fixture
@@ -105,12 +110,14 @@ def test_a_regression_is_found_told_once_and_stands(
     tmp_path: Path, logs: Path, nightly: Nightly
 ) -> None:
     plan = Plan(seed=5, changes={0: (Change(night=12, factor=0.9, upgrade=True),)})
-    write_nights(logs, range(1, 12), plan)
-    assert nightly().exit_code == 0
+    write_nights(logs, range(1, 12), plan, only=(0,))
+    with pytest.MonkeyPatch.context() as patch:
+        leave_out_pages(patch)
+        assert nightly().exit_code == 0
     assert summary(tmp_path)["regressions"] == []
     codes = []
     for night in (12, 13, 14):
-        write_nights(logs, range(night, night + 1), plan)
+        write_nights(logs, range(night, night + 1), plan, only=(0,))
         codes.append(nightly().exit_code)
     assert sorted(codes) == [0, 0, 3]
     assert codes.index(3) <= 1  # the second night at the latest
@@ -132,6 +139,7 @@ def test_a_regression_is_found_told_once_and_stands(
 
 @pytest.mark.usefixtures("without_pages")
 class TestWhatSurroundsIt:
+    @pytest.mark.usefixtures("first_night")
     def test_a_night_computes_only_what_is_new(
         self, logs: Path, nightly: Nightly, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -142,20 +150,17 @@ class TestWhatSurroundsIt:
             return analyse(tables, overlay)
 
         monkeypatch.setattr(incremental, "analyse", counting)
-        plan = Plan(seed=1)
-        for night in (1, 5):
-            write_nights(logs, range(night, night + 1), plan)
+        write_nights(logs, range(5, 6), Plan(seed=1))
+        for _ in range(2):
             nightly()
-        assert asked == [2, 2]
-        nightly()
-        assert asked == [2, 2]
+            assert asked == [2]
 
     def test_kept_metrics_are_those_of_the_whole_store(
         self, tmp_path: Path, logs: Path, nightly: Nightly
     ) -> None:
         plan = Plan(seed=1)
         for night in (1, 2):
-            write_nights(logs, range(night, night + 1), plan, only=(0, 7, 12, 18))
+            write_nights(logs, range(night, night + 1), plan, only=(0, 12))
             nightly()
         store = Store(tmp_path / "store")
         found = module.update_metrics(store)
@@ -218,7 +223,7 @@ class TestWhatSurroundsIt:
     ) -> None:
         store = Store(tmp_path / "store")
         before = store.tables()
-        write_nights(logs, range(2, 3), Plan(seed=1))
+        write_nights(logs, range(2, 3), Plan(seed=1), only=(0,))
 
         def full(*_: object, **__: object) -> None:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -235,7 +240,7 @@ class TestWhatSurroundsIt:
         for name, frame in store.tables().items():
             assert_frame_equal(frame, before[name])
         assert nightly().exit_code == 0
-        assert store.table("runs").height == 4
+        assert store.table("runs").height == 3
 
     @pytest.mark.usefixtures("first_night")
     def test_a_full_disk_under_the_report(
@@ -246,13 +251,13 @@ class TestWhatSurroundsIt:
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:
         good = (tmp_path / "out" / "index.html").read_text()
-        write_nights(logs, range(2, 3), Plan(seed=1))
+        write_nights(logs, range(2, 3), Plan(seed=1), only=(0,))
         with monkeypatch.context() as patch:
             patch.setattr(module.night_outputs, "markdown", lambda _: 1 / 0)
             assert "fairmfu itself failed: ZeroDivisionError" in nightly().output
         assert (tmp_path / "out" / "index.html").read_text() == good
         assert nightly().exit_code == 0
-        assert len(summary(tmp_path)["runs"]) == 2  # those that the failed night did not tell
+        assert len(summary(tmp_path)["runs"]) == 1  # that that the failed night did not tell
         assert list((tmp_path / "out").rglob("*.writing")) == []
 
     @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
@@ -306,18 +311,12 @@ class TestWhatSurroundsIt:
         self,
         tmp_path: Path,
         logs: Path,
+        nightly: Nightly,
     ) -> None:
         write_nights(logs, range(2, 3), Plan(seed=1))
         store = Store(tmp_path / "store")
-        command = [
-            sys.executable,
-            "-c",
-            "from fairmfu.cli import main; main()",
-            "ingest",
-            str(logs),
-        ]
         with store._reading() as con:
-            subprocess.run([*command, "--store", str(store.path)], check=True, cwd=ROOT)  # noqa: S603
+            assert nightly().exit_code == 0
             assert con.sql("select count(distinct run_id) from steps").fetchall() == [(2,)]
         assert store.table("runs").height == 4
 
@@ -359,7 +358,7 @@ class TestWhatSurroundsIt:
     def test_files_of_others_beside_the_report_stay(
         self, tmp_path: Path, logs: Path, nightly: Nightly
     ) -> None:
-        write_nights(logs, range(1, 2), Plan(seed=1))
+        write_nights(logs, range(1, 2), Plan(seed=1), only=(0,))
         mine = [tmp_path / "out" / name for name in ("charts/mine.png", "charts/mine/a.svg")]
         mine += [tmp_path / "out" / "archive" / name for name in ("1999-12-31", "notes")]
         for path in mine:
@@ -405,13 +404,13 @@ class TestWhatSurroundsIt:
         found = nightly()
         assert found.exit_code == 1
         assert "No file has a known log format" in found.stderr
-        write_nights(logs, range(1, 2), Plan(seed=1))
+        write_nights(logs, range(1, 2), Plan(seed=1), only=(0,))
         assert [nightly().exit_code for _ in range(2)] == [0, 0]
         written = (tmp_path / "out" / "nightly.log").read_text()
         assert written.count(f" {empty}: skipped: the file is empty.\n") == 1
 
     def test_reports_in_the_folder_of_the_logs_are_not_read(self, logs: Path) -> None:
-        write_nights(logs, range(1, 2), Plan(seed=1))
+        write_nights(logs, range(1, 2), Plan(seed=1), only=(0,))
         arguments = ["--store", str(logs / "store"), "--out", str(logs / "out")]
         for _ in range(2):
             found = CliRunner().invoke(main, ["nightly", str(logs), *arguments])
@@ -465,10 +464,10 @@ class TestWhatSurroundsIt:
     def test_a_report_made_elsewhere_takes_no_news_from_the_nightly(
         self, logs: Path, nightly: Nightly
     ) -> None:
-        plan = Plan(seed=2, changes={0: (Change(night=16, factor=0.9),)})
-        write_nights(logs, range(1, 15), plan, only=(0,))
+        plan = Plan(seed=2, changes={0: (Change(night=12, factor=0.9),)})
+        write_nights(logs, range(1, 11), plan, only=(0,))
         assert nightly().exit_code == 0
-        write_nights(logs, range(15, 19), plan, only=(0,))
+        write_nights(logs, range(11, 15), plan, only=(0,))
         trial = nightly("--out", "trial")
         assert "1 earlier change is listed but not reported as new" in " ".join(
             trial.stdout.split()
@@ -493,7 +492,7 @@ class TestWhatSurroundsIt:
         self, tmp_path: Path, logs: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.chdir(tmp_path)
-        write_nights(logs, range(1, 2), Plan(seed=1))
+        write_nights(logs, range(1, 2), Plan(seed=1), only=(0,))
         (tmp_path / "fairmfu.toml").write_text(
             'store = "perf"\nsources = ["logs/*"]\nout = "www"\ntitle = "Team X"\n'
             '[[facts]]\npaths = "*.log"\ngradient_accumulation = 1\n'
@@ -555,7 +554,7 @@ class TestWhatSurroundsIt:
     def test_mail_holds_the_night_and_not_each_log_that_was_read(
         self, tmp_path: Path, logs: Path, nightly: Nightly
     ) -> None:
-        write_nights(logs, range(1, 2), Plan(seed=1))
+        write_nights(logs, range(1, 2), Plan(seed=1), only=(0,))
         (logs / "packed.log").write_bytes(b"BZh91AY")
         found = nightly()
         page = Path("out/index.html")
@@ -586,17 +585,35 @@ main()
 """
 
 
-def test_two_nightlies_at_once_lose_nothing(tmp_path: Path, logs: Path) -> None:
+@pytest.mark.usefixtures("without_pages")
+def test_two_nightlies_at_once_lose_nothing(
+    tmp_path: Path, logs: Path, nightly: Nightly, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another process begins while this one reads, and waits for it."""
     write_nights(logs, range(1, 3), Plan(seed=1), only=(0,))
     command = [sys.executable, "-c", WITHOUT_PAGES, "nightly", str(logs)]
     command += ["--store", str(tmp_path / "store"), "--out", str(tmp_path / "out")]
-    both = [subprocess.Popen(command, stderr=subprocess.PIPE, text=True) for _ in range(2)]  # noqa: S603
-    ended = [(process.communicate()[1], process.returncode) for process in both]
-    assert [code for _, code in ended] == [0, 0], ended
+    read, others = module._read, []
+
+    def read_while_another_waits(*given: Any) -> Any:
+        if not others:
+            environment = os.environ | {"PYTHONPATH": str(ROOT)}
+            other = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment)  # noqa: S603
+            others.append(other)
+            assert f"process {os.getpid()} (" in other.stderr.readline()
+        return read(*given)
+
+    monkeypatch.setattr(module, "_read", read_while_another_waits)
+    assert nightly().exit_code == 0
+    (other,) = others
+    said = other.communicate()[1]
+    assert other.returncode == 0, said
     store = Store(tmp_path / "store")
     assert store.table("runs").height == 2
-    assert module.update_metrics(store).metrics.height == 2
-    assert set(METRICS.names()) == set(module.update_metrics(store).metrics.columns)
+    state = module.update_metrics(store)
+    assert state.metrics.height == 2
+    assert set(METRICS.names()) == set(state.metrics.columns)
+    assert summary(tmp_path)["sources"]["known"] == 2  # the other one was the last
     assert list((tmp_path / "out").rglob("*.writing")) == []
 
 
@@ -636,14 +653,13 @@ def test_a_change_is_news_once_though_a_late_log_moves_what_made_it_sure() -> No
     assert not night("first", "confirmed", former)[0]
 
 
-@pytest.mark.usefixtures("without_pages")
+@pytest.mark.usefixtures("first_night")
 def test_baselines_of_the_configuration_are_named_as_runs_are_anywhere(
-    nightly: Nightly, tmp_path: Path, logs: Path
+    nightly: Nightly, tmp_path: Path
 ) -> None:
     """By a name, or the beginning of an id; one that is none ends the night with the nearest."""
-    write_nights(logs, range(1), Plan())
-    assert nightly().exit_code == 0
-    first, second = analyse(Store(tmp_path / "store").tables()).metrics["run_id", "name"].rows()[:2]
+    kept = module.update_metrics(Store(tmp_path / "store")).metrics
+    first, second = kept["run_id", "name"].rows()
 
     def held_against(*named: str) -> Result:
         config = tmp_path / "fairmfu.toml"
@@ -664,15 +680,14 @@ def test_baselines_of_the_configuration_are_named_as_runs_are_anywhere(
     assert "No run is called" in (tmp_path / "out" / "status.js").read_text()
 
 
-@pytest.mark.usefixtures("without_pages")
+@pytest.mark.usefixtures("first_night")
 def test_a_baseline_whose_run_was_removed_ends_the_night(
     nightly: Nightly, tmp_path: Path, logs: Path
 ) -> None:
     """Told when it is removed, too; not where its log is read again by the night."""
-    write_nights(logs, range(2), Plan())
+    write_nights(logs, range(2, 3), Plan(seed=1), only=(0,))
     assert nightly().exit_code == 0
-    store = Store(tmp_path / "store")
-    metrics = analyse(store.tables()).metrics
+    metrics = module.update_metrics(Store(tmp_path / "store")).metrics
     run_id, name, (path,) = metrics.select("run_id", "name", "sources").row(0)
     other = metrics["name"][1]
     (tmp_path / "fairmfu.toml").write_text(f'store = "store"\n[[baselines]]\nrun = "{other}"\n')
