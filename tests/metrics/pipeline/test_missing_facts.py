@@ -47,12 +47,13 @@ VALUES = {
 
 @pytest.fixture(scope="module")
 def just_read(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A store of the synthetic logs without the facts beside them."""
+    """A store of the synthetic logs without the facts beside them, which keeps what it lacks."""
     folder = tmp_path_factory.mktemp("read")
     for log in SYNTHETIC.rglob("*.log"):
         (folder / "logs" / log.stem).mkdir(parents=True)
         shutil.copy(log, folder / "logs" / log.stem)
     assert run("ingest", folder / "logs", "--store", folder / "store").exit_code == 0
+    assert run("missing", "--store", folder / "store").exit_code == 0
     return folder / "store"
 
 
