@@ -14,7 +14,9 @@ from pathlib import Path
 from typing import Final
 
 import pytest
+from click.testing import CliRunner
 
+from fairmfu.cli import main
 from fairmfu.ingest.core import progress
 from fairmfu.ingest.core.progress import (
     Progress,
@@ -27,11 +29,18 @@ from fairmfu.ingest.core.progress import (
 from tests.support.folders import ROOT
 from tests.support.nights import Plan, write_night
 
-AT_ONCE: Final = (
-    "from fairmfu.ingest.core import progress; progress.DELAY_S = 0; progress.INTERVAL_S = 0.002;"
-    "from fairmfu.cli import main; main()"
-)
-"""The program, with a progress from its first moment."""
+AT_ONCE: Final = """
+import os, sys
+from fairmfu.ingest.core import progress
+progress.DELAY_S, progress.INTERVAL_S = 0, 0.01
+from fairmfu.cli import main
+for number, command in enumerate(sys.argv[1:]):
+    os.dup2(os.open(f"stdout{number}", os.O_CREAT | os.O_WRONLY), 1)
+    main(command.split(), standalone_mode=False)
+    sys.stdout.flush()
+    print("\\f", end="", file=sys.stderr, flush=True)
+"""
+"""Commands, with a progress from the first moment of each; a form feed ends what each draws."""
 
 
 @pytest.fixture(scope="module")
@@ -79,55 +88,53 @@ def environment() -> dict[str, str]:
     return os.environ | {"PYTHONPATH": str(ROOT), "TERM": "xterm"}
 
 
-def in_terminal(arguments: list[str], folder: Path) -> tuple[int, str, str]:
-    """Run a command whose stderr is a terminal; its exit code, stdout and what was drawn."""
+def in_terminal(commands: list[str], folder: Path) -> list[tuple[str, str]]:
+    """Run commands whose stderr is a terminal; stdout and what was drawn of each."""
     reads, writes = pty.openpty()
-    with (folder / "stdout").open("wb") as stdout:
-        process = subprocess.Popen(  # noqa: S603 - our own command
-            [sys.executable, "-c", AT_ONCE, *arguments],
-            cwd=folder,
-            env=environment(),
-            stdout=stdout,
-            stderr=writes,
-        )
-        os.close(writes)
-        drawn = all_of(reads)
-    return process.wait(), (folder / "stdout").read_text(), drawn
-
-
-def in_pipe(arguments: list[str], folder: Path) -> tuple[int, str, str]:
-    """Run a command without a terminal; its exit code, stdout and stderr."""
-    done = subprocess.run(  # noqa: S603 - our own command
-        [sys.executable, "-c", AT_ONCE, *arguments],
-        cwd=folder,
-        env=environment(),
-        capture_output=True,
-        text=True,
-        check=False,
+    process = subprocess.Popen(  # noqa: S603 - our own command
+        [sys.executable, "-c", AT_ONCE, *commands], cwd=folder, env=environment(), stderr=writes
     )
-    return done.returncode, done.stdout, done.stderr
+    os.close(writes)
+    *drawn, end = all_of(reads).split("\f")
+    assert (process.wait(), end) == (0, "")
+    texts = [(folder / f"stdout{number}").read_text() for number in range(len(commands))]
+    return list(zip(texts, drawn, strict=True))
+
+
+def in_pipe(command: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[str, str]:
+    """Run a command without a terminal; its stdout and stderr."""
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setattr(progress, "DELAY_S", 0.0)
+    monkeypatch.setattr(progress, "INTERVAL_S", 0.002)
+    done = CliRunner().invoke(main, command.split())
+    assert done.exit_code == 0
+    return done.stdout, done.stderr
 
 
 def test_commands_show_their_progress_on_a_terminal_and_nothing_in_a_pipe(
-    logs: Path, tmp_path: Path
+    logs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told = {}
-    for run in (in_terminal, in_pipe):
-        folder = tmp_path / run.__name__
+    folders = [tmp_path / "terminal", tmp_path / "pipe"]
+    for folder in folders:
         folder.mkdir()
-        for command in (["ingest", str(logs)], ["report", "--format", "json"]):
-            told[run, command[0]] = run([*command, "--store", "store"], folder)
-    for command, *works in (
-        ("ingest", r"Reading logs: \d of 6 files, \d of \d MB, \d+ s"),
-        ("report", r"Computing runs: \d of 6 runs, \d+ s", r"Describing runs: \d of 6 runs, \d+ s"),
+    commands = [f"ingest {logs} --store store", "report --format json --store store"]
+    shown = in_terminal(commands, folders[0])
+    for command, (stdout, drawn), *works in (
+        (commands[0], shown[0], r"Reading logs: \d of 6 files, \d of \d MB, \d+ s"),
+        (
+            commands[1],
+            shown[1],
+            r"Computing runs: \d of 6 runs, \d+ s",
+            r"Describing runs: \d of 6 runs, \d+ s",
+        ),
     ):
-        drawn, piped = told[in_terminal, command], told[in_pipe, command]
         for work in works:
-            assert re.search(work, drawn[2]), drawn[2]
-        assert drawn[0] == piped[0] == 0
-        assert drawn[1] == piped[1]
-        assert not {"\r", "\x1b"} & set(piped[2])
-        assert screen(drawn[2]) == screen(piped[2])
+            assert re.search(work, drawn), drawn
+        piped = in_pipe(command, folders[1], monkeypatch)
+        assert stdout == piped[0]
+        assert not {"\r", "\x1b"} & set(piped[1])
+        assert screen(drawn) == screen(piped[1])
 
 
 def test_the_line_is_erased_before_other_text_and_at_the_end(
