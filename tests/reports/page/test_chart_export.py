@@ -32,7 +32,9 @@ XTUNER = "llama3-8b-8xh100-xtuner"
 SOME = (XTUNER, "llama3-8b-8xh100-torchtitan", "llama3-8b-8xh100-deepspeed")
 SVG = "{http://www.w3.org/2000/svg}"
 
-CHARTED = ("",) if THOROUGH else ("synthetic", "h100", "h200", "genuine/deepspeed-0.16.9")
+FP8 = "h100/torchtitan-0.2.2/fp8-recompute-selective-compile"
+SOME_LOGS = ("synthetic", FP8, "h200", "genuine/deepspeed-0.16.9")
+CHARTED = ("",) if THOROUGH else SOME_LOGS
 """Folders of sample logs that have something for each chart."""
 ABSENT = {
     "ranks": "no sample log tells of several ranks",

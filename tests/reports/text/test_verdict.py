@@ -81,6 +81,32 @@ def shelf(tmp_path: Path) -> Shelf:
     return Shelf(tmp_path)
 
 
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> Shelf:
+    """Two frameworks, of which the slower prints the higher figures; nobody changes it."""
+    shelf = Shelf(tmp_path_factory.mktemp("pair"))
+    shelf.put("titan", "torchtitan", 1.28, seed=1)
+    shelf.put("xtuner", "xtuner", 1.40, seed=2)
+    return shelf
+
+
+@pytest.fixture(scope="module")
+def setup(tmp_path_factory: pytest.TempPathFactory) -> Shelf:
+    """Three repeats of one setup and a run of another; nobody changes it."""
+    shelf = Shelf(tmp_path_factory.mktemp("setup"))
+    repeats(shelf, "torchtitan", (1.20, 1.28, 1.36))
+    shelf.put("once<b>", "xtuner", 1.60, seed=9)
+    return shelf
+
+
+@pytest.fixture(scope="module")
+def page(setup: Shelf) -> str:
+    """The report of that setup."""
+    out = setup.folder / "page.html"
+    fairmfu("report", "--store", setup.store, "--out", out)
+    return out.read_text(encoding="utf-8")
+
+
 def numbers(text: str, pattern: str) -> list[float]:
     found = re.search(pattern, text)
     assert found, text
@@ -95,10 +121,8 @@ def test_a_log_that_prints_nothing_hides_no_other(tmp_path: Path) -> None:
     assert "; by the logged figures 1.42x against xtuner-0.2.0/bf16, because the log of t" in said
 
 
-def test_the_faster_run_though_its_log_says_otherwise(shelf: Shelf) -> None:
-    shelf.put("titan", "torchtitan", 1.28, seed=1)
-    shelf.put("xtuner", "xtuner", 1.40, seed=2)
-    said = shelf.first_line("xtuner", "titan")
+def test_the_faster_run_though_its_log_says_otherwise(pair: Shelf) -> None:
+    said = pair.first_line("xtuner", "titan")
     ratio, low, high = numbers(said, r"titan is ([\d.]+)x \(([\d.]+) to ([\d.]+)\) as fast per GPU")
     assert low <= ratio <= high
     assert ratio == pytest.approx(1.40 / 1.28, abs=0.01)
@@ -112,10 +136,8 @@ def test_the_faster_run_though_its_log_says_otherwise(shelf: Shelf) -> None:
     assert "the log of titan counts masked-out attention as work (x1.13)" in said
 
 
-def test_causes_multiply_to_what_the_logs_say(shelf: Shelf) -> None:
-    shelf.put("titan", "torchtitan", 1.28, seed=1)
-    shelf.put("xtuner", "xtuner", 1.40, seed=2)
-    said = shelf.first_line()
+def test_causes_multiply_to_what_the_logs_say(pair: Shelf) -> None:
+    said = pair.first_line()
     ours, logs = numbers(said, r"is ([\d.]+)x .*by the logged figures ([\d.]+)x")
     told = dict(re.findall(r"the log of (\w+) (.*?)(?=, the log| and the log|\.$)", said))
     product = {
@@ -147,15 +169,11 @@ def test_what_is_told_apart_is_not_said_to_be_noise(shelf: Shelf) -> None:
     assert "; best and noisy are not measurably different (" in said
 
 
-def test_the_page_says_of_the_first_what_it_is_of_its_setup(shelf: Shelf) -> None:
-    repeats(shelf, "torchtitan", (1.20, 1.28, 1.36))
-    shelf.put("once", "xtuner", 1.60, seed=9)
-    rows = json.loads(shelf.compare("--format", "json"))
+def test_the_page_says_of_the_first_what_it_is_of_its_setup(setup: Shelf, page: str) -> None:
+    rows = json.loads(setup.compare("--format", "json"))
     best = next(row["relative_tgs"] for row in rows if row["rank"] == 1)
     assert best > 1.01
-    page = shelf.folder / "page.html"
-    fairmfu("report", "--store", shelf.store, "--out", page)
-    shown = re.findall(r'data-of="relative_tgs"[^>]*>([^<]*)<', unpacked(page.read_text()))
+    shown = re.findall(r'data-of="relative_tgs"[^>]*>([^<]*)<', unpacked(page))
     assert f"{best:.2f}x" in shown
 
 
@@ -166,10 +184,8 @@ def test_runs_that_lack_nothing_and_have_no_rank_do_not_ask_for_facts(shelf: She
     assert shelf.first_line() == "No run can be ranked. The reasons are below."
 
 
-def test_one_run_each_says_what_is_unknown(shelf: Shelf) -> None:
-    shelf.put("titan", "torchtitan", 1.28, seed=1)
-    shelf.put("xtuner", "xtuner", 1.40, seed=2)
-    assert "No setup has a second run, so run-to-run noise is unknown." in shelf.compare()
+def test_one_run_each_says_what_is_unknown(pair: Shelf) -> None:
+    assert "No setup has a second run, so run-to-run noise is unknown." in pair.compare()
 
 
 def repeats(shelf: Shelf, log_format: str, rates: Sequence[float], facts: str = "") -> None:
@@ -202,9 +218,9 @@ def test_the_mfu_of_a_setup_is_that_of_its_tgs(shelf: Shelf) -> None:
 
 def test_runs_that_are_ranked_without_an_mfu_say_what_they_lack(shelf: Shelf) -> None:
     """Of a T4 there is no peak in bf16; the table left the columns out and did not say why."""
-    for name, log_format, seconds in (("a", "torchtitan", 1.2), ("b", "xtuner", 1.3)):
-        shelf.put(name, log_format, seconds)
-        fairmfu("set", name, "accelerator=NVIDIA T4", "--store", shelf.store)
+    shelf.put("a", "torchtitan", 1.2)
+    shelf.put("b", "xtuner", 1.3)
+    fairmfu("set", "a", "b", "accelerator=NVIDIA T4", "--store", shelf.store)
     assert "peak_flops=N (dense FLOP/s in that precision)." in shelf.compare()
     fairmfu("set", "a", "b", "peak_flops=989.4e12", "--store", shelf.store)
     assert "No MFU" not in shelf.compare()
@@ -246,10 +262,8 @@ def test_logs_that_agree_are_not_said_to_mislead(shelf: Shelf) -> None:
     assert "By the logged figures alone" not in text
 
 
-def test_a_run_against_itself_is_no_comparison(shelf: Shelf) -> None:
-    shelf.put("titan", "torchtitan", 1.28, seed=1)
-    shelf.put("xtuner", "xtuner", 1.40, seed=2)
-    arguments = ["compare", "titan", "titan", "--store", str(shelf.store)]
+def test_a_run_against_itself_is_no_comparison(pair: Shelf) -> None:
+    arguments = ["compare", "titan", "titan", "--store", str(pair.store)]
     result = CliRunner().invoke(main, arguments)
     assert "All names are of the same run" in result.stderr
     assert re.search("titan runs at .*; nothing else here is comparable.", result.stdout)
@@ -304,10 +318,8 @@ def test_other_models_are_not_comparable(shelf: Shelf) -> None:
     assert "the rate" not in said
 
 
-def test_losses_and_cost_stand_under_the_table(shelf: Shelf) -> None:
-    shelf.put("titan", "torchtitan", 1.28, seed=1)
-    shelf.put("xtuner", "xtuner", 1.40, seed=2)
-    text = shelf.compare("--price", "2.50 EUR")
+def test_losses_and_cost_stand_under_the_table(pair: Shelf) -> None:
+    text = pair.compare("--price", "2.50 EUR")
     same = r"(titan 2.2\d+, xtuner 2.2\d+|2.2\d+ each)"
     assert re.search(rf"- Loss at 39,321,600 tokens: {same}\. Equal within their noise\.", text)
     hours, more = numbers(text, r"1 billion tokens cost ([\d.]+) and ([\d.]+) GPU-hours")
@@ -329,14 +341,12 @@ def test_losses_that_are_apart_stand_beside_the_claim(shelf: Shelf) -> None:
     assert re.search(r"Loss at [\d,]+ tokens: titan 2.2\d+, xtuner 3.2\d+\. They differ by", text)
 
 
-def test_json_stays_a_list_of_rows_and_holds_the_sentence(shelf: Shelf) -> None:
-    shelf.put("titan", "torchtitan", 1.28, seed=1)
-    shelf.put("xtuner", "xtuner", 1.40, seed=2)
-    rows = json.loads(shelf.compare("--format", "json", "--price", "3"))
+def test_json_stays_a_list_of_rows_and_holds_the_sentence(pair: Shelf) -> None:
+    rows = json.loads(pair.compare("--format", "json", "--price", "3"))
     assert [row["name"] for row in rows] == ["titan", "xtuner"]
     assert [row["logged_rank"] for row in rows] == [2, 1]
     for row in rows:
-        assert row["verdict"] in shelf.first_line()
+        assert row["verdict"] in pair.first_line()
         assert any(note.startswith("No setup has a second run") for note in row["notes"])
         assert row["cost_per_billion_tokens"] == pytest.approx(
             3 * row["gpu_hours_per_billion_tokens"]
@@ -349,17 +359,13 @@ def test_what_is_no_price_is_an_error() -> None:
     assert "'cheap' is not a price per GPU-hour" in result.stderr
 
 
-def test_the_page_says_the_same(shelf: Shelf) -> None:
-    shelf.put("titan<b>", "torchtitan", 1.28, seed=1)
-    shelf.put("xtuner", "xtuner", 1.40, seed=2)
-    page = shelf.folder / "page.html"
-    fairmfu("report", "--store", shelf.store, "--out", page)
-    text = page.read_text(encoding="utf-8")
-    assert "titan<b>" not in text
-    shown = re.search(r'<p class="says"[^>]*>(.*?)</p>', text)
+def test_the_page_says_the_same(setup: Shelf, page: str) -> None:
+    assert "once<b>" not in page
+    shown = re.search(r'<p class="says"[^>]*>(.*?)</p>', page)
     assert shown
     words = unescape(re.sub(r"<[^>]*>", "", shown[1])).replace("\N{BLACK CIRCLE}\xa0", "")
-    assert words in shelf.first_line()
+    assert "once<b>" in words
+    assert words in setup.first_line()
 
 
 def test_logs_that_say_what_we_say_mislead_nobody(shelf: Shelf) -> None:
