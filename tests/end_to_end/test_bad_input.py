@@ -403,14 +403,14 @@ def within(text: str, place: int) -> bool:
 def test_no_cut_of_a_last_line_gives_a_wrong_number(log_format: LogFormat, line: StepLine) -> None:
     """Nor of a number that nothing is printed behind: it is as long as the one before.
 
-    At each fourth place that is not within a word; `make thorough`: at each place.
+    At each eighth place that is not within a word; `make thorough`: at each place.
     """
     apart = {"line", "extra"}
     whole = NumberedLine(1, line.example, cut=False)
     (expected,) = parse_lines([whole], log_format).launches[0].rows
     unsure = {"step"} if line.numbered else set()
     ends = range(len(line.example))
-    for end in ends if THOROUGH else [end for end in ends if not within(line.example, end)][::4]:
+    for end in ends if THOROUGH else [end for end in ends if not within(line.example, end)][::8]:
         cut = NumberedLine(2, line.example[:end], cut=False, ended=False)
         rows = [r for x in parse_lines([whole, cut], log_format).launches for r in x.rows]
         for row in rows[1:]:
@@ -480,8 +480,8 @@ EACH_OF_THEM: Final = tuple(product(BUILT_IN_FORMATS, TEXTS))
 
 @pytest.mark.parametrize(
     ("log_format", "text"),
-    # By thirds: each text with every third format; `make thorough`: with each.
-    [pytest.param(f, t, id=f"{f.name}-{t}") for f, t in EACH_OF_THEM[:: 1 if THOROUGH else 3]],
+    # Each text with every seventh format; `make thorough`: with each.
+    [pytest.param(f, t, id=f"{f.name}-{t}") for f, t in EACH_OF_THEM[:: 1 if THOROUGH else 7]],
 )
 def test_a_long_line_of_one_text_takes_no_time(
     log_format: LogFormat, text: str, tmp_path: Path
@@ -509,7 +509,7 @@ def examples(log_format: LogFormat) -> list[str]:
     return [*lines, *(text for block in log_format.blocks for text in block.example)]
 
 
-@sampled(2)
+@sampled(3)
 @pytest.mark.parametrize("log_format", BUILT_IN_FORMATS, ids=lambda f: str(f.name))
 def test_no_value_of_a_line_ends_the_reading(log_format: LogFormat, tmp_path: Path) -> None:
     """Each number of each example in turn is one that no machine holds, or none at all.

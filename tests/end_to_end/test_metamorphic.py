@@ -28,7 +28,7 @@ def read(name: str) -> metamorphic.Case:
     return case
 
 
-@sampled(2)
+@sampled(3)
 @pytest.mark.parametrize("what", TRANSFORMATIONS)
 def test_no_damage_changes_a_figure_in_silence(what: str) -> None:
     """One of the logs for each, so that all are damaged in some way."""

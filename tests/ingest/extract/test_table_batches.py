@@ -41,7 +41,7 @@ from tests.support.effort import THOROUGH
 from tests.support.folders import ROOT
 
 EVERY = sorted((ROOT / "sample_logs").rglob("*.log"))
-SAMPLES = EVERY if THOROUGH else EVERY[::5]
+SAMPLES = EVERY if THOROUGH else EVERY[::8]
 
 
 def batch(paths: list[Path]) -> list[LogTables]:

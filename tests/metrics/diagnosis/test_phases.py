@@ -433,9 +433,11 @@ def test_phases_of_one_log_alone_are_rest(tmp_path: Path) -> None:
 SAMPLES = sorted((ROOT / "sample_logs" / "genuine").glob("*/*"))
 
 
-@pytest.mark.parametrize("folder", SAMPLES, ids=lambda path: path.name)
-def test_phases_of_sample_logs_are_the_step(folder: Path) -> None:
-    for row in metrics_rows(analyse(read_logs(folder)).metrics):
+def test_phases_of_sample_logs_are_the_step() -> None:
+    folders = SAMPLES if THOROUGH else SAMPLES[::3]
+    rows = metrics_rows(analyse(read_logs(*folders)).metrics)
+    assert len(rows) >= len(folders)
+    for row in rows:
         check_sums(row)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
+from itertools import product
 from types import SimpleNamespace
 from typing import Any
 
@@ -24,6 +25,7 @@ from fairmfu.metrics.runs.same_run import (
     find_source_links,
     merge_launches,
 )
+from tests.support.effort import THOROUGH
 
 START = datetime(2026, 11, 20, 10, 0, 0)
 Rows = list[dict[str, Any]]
@@ -207,8 +209,12 @@ def saving(each: int, said: int | None = None) -> list[dict[str, Rows]]:
     return [fed(told), fed(source("lead", tenth, facts=3, log_format="scalars", evidence=[]))]
 
 
-@pytest.mark.parametrize("each", [10, 15, 20])
-@pytest.mark.parametrize("said", [None, 0, 1, -1])
+@pytest.mark.parametrize(
+    ("each", "said"),
+    [*product([10, 15, 20], [None, 0, 1, -1])]
+    if THOROUGH
+    else [(10, None), (20, 0), (15, 1), (10, -1)],
+)
 def test_a_lead_of_few_lines_costs_no_windows_beside_a_checkpoint(
     each: int, said: int | None
 ) -> None:
@@ -387,7 +393,7 @@ def test_the_logs_of_two_nodes_are_one_run() -> None:
 
 
 def test_two_launches_side_by_side_that_do_not_wait_for_each_other_stay_apart() -> None:
-    for seed in range(20):
+    for seed in range(20 if THOROUGH else 8):
         first, second = np.random.default_rng(seed).exponential(0.05, (2, 20))
         found = groups(node("one", first, 100 + seed), node("two", second, 200 + seed))
         assert found == [["one"], ["two"]]
@@ -403,7 +409,7 @@ def test_what_two_launches_share_by_their_settings_makes_them_no_nodes(shared: s
         "checkpoints": 6.0 * (at % 20 == 19),
         "warm-up": 3.0 * np.exp(-at / 3),
     }[shared]
-    for seed in range(20):
+    for seed in range(20 if THOROUGH else 8):
         first, second = np.random.default_rng(seed).normal(0, 0.02, (2, 60))
         second -= second.mean() - first.mean()
         found = groups(node("one", common + first, seed), node("two", common + second, seed + 99))
@@ -412,7 +418,7 @@ def test_what_two_launches_share_by_their_settings_makes_them_no_nodes(shared: s
 
 @pytest.mark.parametrize("seconds", [0.5, 1.5, 2.5])
 def test_whole_seconds_that_alternate_alike_make_two_launches_no_nodes(seconds: float) -> None:
-    for seed in range(10):
+    for seed in range(10 if THOROUGH else 4):
         chance = np.random.default_rng(seed)
         sources = []
         for name in ("one", "two"):

@@ -6,12 +6,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fairmfu.ingest.extract.log_tables import read_log_tables
 from fairmfu.ingest.facts.facts import facts_from_flags
 from fairmfu.metrics.pipeline.analysis import analyse
+from tests.support.effort import costly
 
 
 def engine_log(samples: int, step_s: list[float]) -> str:
@@ -41,7 +42,7 @@ def metrics_of(text: str, folder: Path, *given_facts: str) -> dict[str, object]:
     return row
 
 
-@settings(max_examples=12, deadline=None)
+@costly
 @given(
     samples=st.integers(1, 4096),
     gpus=st.sampled_from([1, 4, 8, 96]),

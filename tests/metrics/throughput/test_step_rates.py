@@ -74,7 +74,6 @@ def test_samples_tokens_and_tgs_agree(batch: int, gpus: int, length: int, second
     assert np.isfinite(row["tokens_per_update"])
 
 
-@settings(max_examples=60)
 @given(st.integers(1, 5000), st.floats(0.01, 500), st.integers(1, 4))
 def test_the_logged_rate_names_one_batch_or_none(batch: int, seconds: float, decimals: int) -> None:
     """Rounded samples/s and step times never name a wrong batch."""

@@ -171,7 +171,7 @@ def test_windows_apart_are_the_largest_and_know_no_order(
 def test_stalls_at_random_have_no_period() -> None:
     """One run in a hundred may be given one."""
     random = np.random.default_rng(5)
-    false, runs = 0, 2000 if THOROUGH else 400
+    false, runs = 0, 2000 if THOROUGH else 200
     for _ in range(runs):
         ends = 10.0 * np.arange(1, 241)
         false += find_period(ends, np.full(240, 10.0), random.random(240) < 0.05) is not None

@@ -389,23 +389,20 @@ def test_a_run_that_wandb_lost_is_told(
 
 
 @pytest.mark.parametrize("tracker", ["tensorboard", "mlflow"])
-def test_nothing_is_written_over(tracker: str, samples: Path, tmp_path: Path) -> None:
-    arguments = ("export", "--to", tracker, "--out", tmp_path, "--store", samples)
-    assert run(*arguments[:1], RUN, *arguments[1:]).exit_code == 0
-    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
-    done = run(*arguments)
-    assert done.exit_code == 1
-    assert "exists, so nothing was written. Fix: choose another --out, or remove it" in done.stderr
-    assert before == {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
-
-
-@pytest.mark.parametrize("tracker", ["tensorboard", "mlflow"])
-def test_further_runs_come_beside(tracker: str, samples: Path, tmp_path: Path) -> None:
+def test_further_runs_come_beside_and_nothing_is_written_over(
+    tracker: str, samples: Path, tmp_path: Path
+) -> None:
+    arguments = ("--to", tracker, "--out", tmp_path, "--store", samples)
     for name in (RUN, f"{RUN}-v1"):
-        done = run("export", name, "--to", tracker, "--out", tmp_path, "--store", samples)
+        done = run("export", name, *arguments)
         assert done.exit_code == 0, done.output
     kinds = "events.*" if tracker == "tensorboard" else "params"
     assert len(list(tmp_path.rglob(kinds))) == 2
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    done = run("export", *arguments)
+    assert done.exit_code == 1
+    assert "exists, so nothing was written. Fix: choose another --out, or remove it" in done.stderr
+    assert before == {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
 
 
 def test_a_package_that_is_missing_is_named(
@@ -413,11 +410,12 @@ def test_a_package_that_is_missing_is_named(
 ) -> None:
     monkeypatch.setattr(trackers, "find_spec", lambda _: None)
     for name in ("tensorboard", "wandb"):
-        done = run("export", "--to", name, "--out", tmp_path / name, "--store", samples)
+        done = run("export", RUN, "--to", name, "--out", tmp_path / name, "--store", samples)
         assert done.exit_code == 1
         assert f"uv tool install '.[{name}]' or pip install '.[{name}]'" in done.stderr
         assert not (tmp_path / name).exists()
-    assert run("export", "--to", "mlflow", "--out", tmp_path, "--store", samples).exit_code == 0
+    done = run("export", RUN, "--to", "mlflow", "--out", tmp_path, "--store", samples)
+    assert done.exit_code == 0
 
 
 def test_an_extra_of_each_package_is_declared() -> None:
