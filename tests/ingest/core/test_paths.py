@@ -95,7 +95,7 @@ def many(logs: Path, titan: Titan) -> Path:
     Names of runs are of the two folders above them.
     """
     logs /= "team/bench"
-    for name in ("deepspeed-0.14.5", "deepspeed-0.16.9", "torchtitan-0.2.2", "xtuner-0.1.11"):
+    for name in ("deepspeed-0.16.9", "torchtitan-0.2.2", "xtuner-0.1.11"):
         shutil.copytree(SAMPLES / name, logs / "samples" / name)
     (logs / "packed").mkdir()
     (logs / "packed" / "one.log.gz").write_bytes(gzip.compress(titan(7, loss=8.0).encode()))
