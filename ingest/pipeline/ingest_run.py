@@ -592,12 +592,12 @@ def _job(
     report: Callable[[Outcome], None],
 ) -> _Job:
     """Return an ingest with the store's current state; again: of `_to_read_again`."""
-    spool = store.spool()
+    spool, known = store.spool(), store.known_contents()
     return _Job(
         options=options,
-        known=store.known_sources(),
-        sizes=store.known_sizes(),
-        files=store.files(),
+        known=known.paths,
+        sizes=known.sizes,
+        files=known.files,
         spool=spool,
         ahead=engine.reading(options.for_engine, store.shelf, spool),
         report=report,

@@ -104,6 +104,19 @@ SourcesState = tuple[int, int]
 """Number of sources in a store, and the newest batch among them."""
 
 
+class KnownContents(NamedTuple):
+    """Contents of the sources, and remembered files.
+
+    paths: path of each source, by content hash. sizes: of the sources at their reading [bytes].
+    files: states of files by path, a mere cache. Includes files with stored content, and skipped
+    files (no sha256).
+    """
+
+    paths: dict[str, str]
+    sizes: set[int]
+    files: dict[str, FileMark]
+
+
 class KnownFolders(NamedTuple):
     """Folders whose files are all known and unchanged, so that ingest can skip them.
 
@@ -303,12 +316,27 @@ class Store:
 
     # -- reading --------------------------------------------------------------------------
 
+    def known_contents(self) -> KnownContents:
+        """Return what an ingest compares files with, of one state of the store."""
+        if self._is_new():
+            return KnownContents({}, set(), {})
+        with self._connected() as con:
+            sources = catalogue.fetch_rows(con, "select sha256, path, bytes from held.sources")
+            marks = catalogue.fetch_rows(
+                con,
+                f"select {', '.join(FILE_MARK_SCHEMA)} from held.files "  # noqa: S608
+                "where path not like '%/' "
+                "and (sha256 = '' or sha256 in (select sha256 from held.sources))",
+            )
+        return KnownContents(
+            {sha256: path for sha256, path, _ in sources},
+            {size for _, _, size in sources},
+            {mark[0]: FileMark._make(mark) for mark in marks},
+        )
+
     def known_sources(self) -> dict[str, str]:
         """Return the path of each source, by content hash."""
-        if self._is_new():
-            return {}
-        with self._connected() as con:
-            return dict(catalogue.fetch_rows(con, "select sha256, path from held.sources"))
+        return self.known_contents().paths
 
     def outdated_sources(self) -> dict[str, OutdatedSource]:
         """Return sources that today's readers read differently, by content hash.
@@ -319,29 +347,6 @@ class Store:
             return {}
         with self._connected() as con:
             return catalogue.find_outdated_sources(con)
-
-    def known_sizes(self) -> set[int]:
-        """Return the sizes of the sources at their read [bytes]."""
-        if self._is_new():
-            return set()
-        with self._connected() as con:
-            return {size for (size,) in catalogue.fetch_rows(con, "select bytes from held.sources")}
-
-    def files(self) -> dict[str, FileMark]:
-        """Return the remembered states of files by path; a mere cache.
-
-        Includes files with stored content, and skipped files (no sha256).
-        """
-        if self._is_new():
-            return {}
-        with self._connected() as con:
-            rows = catalogue.fetch_rows(
-                con,
-                f"select {', '.join(FILE_MARK_SCHEMA)} from held.files "  # noqa: S608
-                "where path not like '%/' "
-                "and (sha256 = '' or sha256 in (select sha256 from held.sources))",
-            )
-        return {row[0]: FileMark._make(row) for row in rows}
 
     def folders(self) -> KnownFolders:
         """Return the folders remembered for the current sources; a mere cache."""
