@@ -403,26 +403,24 @@ def test_facts_that_change_beside_a_log_reach_it(
         assert said(ingest(log.parent)) == UNCHANGED
 
 
-@pytest.mark.parametrize(
-    ("name", "text", "fact"),
-    [
+def test_a_companion_that_comes_and_goes_reaches_the_log(
+    store: Store, log: Path, ingest: Ingest
+) -> None:
+    """One of each kind, one after the other."""
+    ingest(log)
+    for name, text, fact in (
         ("config.json", '{"model_type": "llama"}', "model_config"),
         ("ds_config.json", '{"train_batch_size": 36}', "global_batch_size"),
         ("config.yaml", "seq_len: {value: 64}\n", "seq_len"),
         ("wandb/run-1/files/config.yaml", "seq_len: {value: 64}\n", "seq_len"),
-    ],
-)
-def test_a_companion_that_comes_and_goes_reaches_the_log(  # noqa: PLR0913, PLR0917
-    name: str, text: str, fact: str, store: Store, log: Path, ingest: Ingest
-) -> None:
-    ingest(log)
-    companion = write(log.parent / name, text)
-    assert said(ingest(log)) == KNOWN
-    assert held(store, fact) != [None]
-    assert said(ingest(log)) == UNCHANGED
-    companion.unlink()
-    assert said(ingest(log)) == KNOWN
-    assert held(store, fact) == [None]
+    ):
+        companion = write(log.parent / name, text)
+        assert said(ingest(log)) == KNOWN, name
+        assert held(store, fact) != [None], name
+        assert said(ingest(log)) == UNCHANGED, name
+        companion.unlink()
+        assert said(ingest(log)) == KNOWN, name
+        assert held(store, fact) == [None], name
 
 
 def test_a_file_that_a_sidecar_names_counts_as_beside_the_log(
