@@ -21,7 +21,7 @@ import threading
 import time
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -40,11 +40,12 @@ from fairmfu.ingest.core.schema import READING_COSTS
 from fairmfu.ingest.facts.facts import facts_from_flags
 from fairmfu.ingest.pipeline import ingest_run
 from fairmfu.ingest.store import compaction, transactions
-from fairmfu.ingest.store.doctor import examine_store
+from fairmfu.ingest.store.doctor import Finding, examine_store
 from fairmfu.ingest.store.store import Store
 from fairmfu.metrics.pipeline.metrics_cache import KEPT_SCHEMA
 from fairmfu.reports.nightly import night_html, night_outputs, nightly
 from fairmfu.reports.nightly.findings import EXIT_FAILED_JOB
+from fairmfu.reports.page import html_report
 from tests.support.folders import ROOT
 from tests.support.nights import Plan, write_night
 
@@ -156,16 +157,14 @@ def some_batches(place: Place) -> None:
 
 
 def kept_and_changed(place: Place) -> None:
-    """Results of all runs are kept, and those of one are stale: it has a fact more."""
-    some_batches(place)
+    """Results of all runs of some_batches are kept, and of one are stale: it has a fact more."""
     assert place.run() == 0
     run = place.store.table("runs")["run_id"][1]
     place.store.give_facts({run: facts_from_flags(["gpus=64"])})
 
 
 def batches_without_a_model(place: Place) -> None:
-    """Two runs of a model that nobody knows, so that facts are missing."""
-    some_batches(place)
+    """Two runs of some_batches are of a model that nobody knows, so that facts are missing."""
     runs = place.store.table("runs")["run_id"][1:]
     place.store.give_facts({run: facts_from_flags(["model=unheard-of"]) for run in runs})
 
@@ -181,13 +180,19 @@ BEFORE: Final = (
     (kept_and_changed, "compare"),
     (batches_without_a_model, "missing"),
 )
+IN_PROCESS: Final = BEFORE if ALL_MOMENTS else BEFORE[:3] + BEFORE[4:]
+"""`report` does what `runs` does, and then writes a page."""
 AS_PROCESSES: Final = BEFORE if ALL_MOMENTS else BEFORE[:1] + BEFORE[4:5]
 """Those that are killed at random moments as well: by `make kills` all."""
-ON_BAD_DISKS: Final = BEFORE if ALL_MOMENTS else BEFORE[::3]
+ON_BAD_DISKS: Final = BEFORE if ALL_MOMENTS else BEFORE[::6]
 ON_SLOW_DISKS: Final = BEFORE[1:] if ALL_MOMENTS else BEFORE[1:2] + BEFORE[4:5]
 
 
-FOLLOWS: Final = {merged_parts: a_full_tier}
+FOLLOWS: Final = {
+    merged_parts: a_full_tier,
+    kept_and_changed: some_batches,
+    batches_without_a_model: some_batches,
+}
 """What one prepares goes on from what another did."""
 
 
@@ -201,7 +206,7 @@ def parents(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
     return cache(tmp_path_factory.mktemp)
 
 
-@pytest.fixture(scope="module", params=BEFORE, ids=named)
+@pytest.fixture(scope="module", params=IN_PROCESS, ids=named)
 def place(request: pytest.FixtureRequest, parents: Callable[[str], Path]) -> Place:
     prepare, command = request.param
     first = FOLLOWS.get(prepare, prepare)
@@ -221,6 +226,7 @@ def plain_pages() -> Iterator[None]:
     """Reports are written as ever, and hardly drawn, for that takes seconds."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(nightly, "full_page", lambda *_: PAGE)
+        patch.setattr(html_report, "document", lambda *_, **__: PAGE)
         patch.setattr(night_html, "pages", lambda _: (PAGE, PAGE))
         patch.setattr(night_outputs, "svgs", lambda _: {"overview.svg": "<svg/>"})
         yield
@@ -403,7 +409,7 @@ def test_a_run_killed_at_any_step_is_made_good_by_the_next(
         assert_old_or_new(place, before, undisturbed.content, when)
         assert place.run() == 0, when
         assert_same(place.content(), undisturbed.content, when)
-        assert not harm(place), when
+        assert not harm(examine_store(place.store)), when
         assert_report_is_whole(place, when)
         assert not list(place.folder.rglob("*.writing*")), when
 
@@ -438,16 +444,17 @@ def assert_old_or_new(
         answered = new["metrics"].filter(pl.col("needs").is_not_null())
         states.append(answered)  # the disk refused the metrics, and took the answers
     assert any(left["metrics"].equals(state) for state in states), when
-    assert not harm(place), when
+    findings = examine_store(place.store)
+    assert not harm(findings), when
     if alone:
-        assert_orphans_are_explained(place, when)
+        assert_orphans_are_explained(place, findings, when)
         assert_report_is_whole(place, when)
 
 
-def assert_orphans_are_explained(place: Place, when: str) -> None:
+def assert_orphans_are_explained(place: Place, findings: Sequence[Finding], when: str) -> None:
     """Doctor names each file of the store that no reader needs, and says what becomes of it."""
     folder = place.store.path
-    said = " ".join(finding.what for finding in examine_store(place.store))
+    said = " ".join(finding.what for finding in findings)
     held = place.store.held()
     needed = {folder / part.path for part in held.live}
     needed |= {folder / "catalogue.duckdb", folder / "writer.lock"}
@@ -457,9 +464,9 @@ def assert_orphans_are_explained(place: Place, when: str) -> None:
             assert str(path) in said or place.store.behind(), f"{when}: {path}"
 
 
-def harm(place: Place) -> list[str]:
+def harm(findings: Sequence[Finding]) -> list[str]:
     """What doctor finds that does not go by itself."""
-    return [finding.what for finding in examine_store(place.store) if finding.is_harmful]
+    return [finding.what for finding in findings if finding.is_harmful]
 
 
 # --- disks that fail --------------------------------------------------------------------------
@@ -506,7 +513,7 @@ def test_a_disk_that_fails_at_any_step_is_told_and_costs_nothing(
         assert_old_or_new(place, before, undisturbed.content, when)
         assert place.run() == 0, when
         assert_same(place.content(), undisturbed.content, when)
-        assert not harm(place), when
+        assert not harm(examine_store(place.store)), when
 
 
 # --- disks that are slow ---------------------------------------------------------------------
@@ -569,7 +576,7 @@ def test_a_slow_disk_keeps_no_reader_waiting_and_loses_no_other_writer(
     assert slow.moments >= len(undisturbed.calls)
     assert_same(place.content(), undisturbed.content, "when it was slow")
     assert place.store.kept("notes")["note"].to_list() == kept["note"].to_list()
-    assert not harm(place)
+    assert not harm(examine_store(place.store))
 
 
 # --- at random moments ------------------------------------------------------------------------
@@ -618,7 +625,7 @@ def test_a_run_killed_at_random_moments_is_made_good_by_the_next(
         when = f"run {runs}, {how.name} after {delay:.3f} s"
         assert place.run() == 0, when
         assert_same(place.content(), undisturbed.content, when)
-        assert not harm(place), when
+        assert not harm(examine_store(place.store)), when
         assert_report_is_whole(place, when)
         assert runs <= 20 + 3 * kills, "most runs ended before they were to be killed"
     print(f"{place.command}: {runs} runs, killed by {dict(killed_by)}")  # noqa: T201 - for `make kills`
