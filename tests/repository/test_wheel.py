@@ -108,28 +108,46 @@ def test_the_wheel_holds_every_file_of_its_packages_and_no_other(wheel: Path) ->
     assert {Path(name).suffix for name in names} >= {".py", ".js", ".css", ".toml", ".j2"}
 
 
+SESSION = """
+import shlex, sys
+from fairmfu import cli
+from fairmfu.ingest import store
+print(cli.__file__, store.__file__)
+for line in sys.argv[1:]:
+    print(end="\\0", flush=True)
+    try:
+        cli.main(shlex.split(line), prog_name="fairmfu")
+    except SystemExit as ended:
+        assert not ended.code, line
+"""
+"""Prints where fairmfu is, and after that what each of the lines prints."""
+
+
 def test_the_wheel_runs_where_the_repository_is_not(installed: Path, elsewhere: Path) -> None:
-    python = installed.with_name("python")
-    where = (
-        "from fairmfu import cli; from fairmfu.ingest import store; "
-        "print(cli.__file__, store.__file__)"
-    )
-    for path in ran(python, elsewhere, "-c", where).split():
-        assert Path(path).is_relative_to(installed.parents[1])
     version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
     assert ran(installed, elsewhere, "--version") == f"fairmfu, version {version}\n"
-    ran(installed, elsewhere, "ingest", ".", "--store", "store")
-    rows = json.loads(ran(installed, elsewhere, "compare", "--format", "json", "--store", "store"))
+    python = installed.with_name("python")
+    where, _, compared, _, accelerators, models, completion = ran(
+        *(python, elsewhere, "-c", SESSION),
+        "ingest . --store store",
+        "compare --format json --store store",
+        "report --store store --out report.html",
+        "accelerators --format json",
+        "models --format json",
+        "completion bash",
+    ).split("\0")
+    for path in where.split():
+        assert Path(path).is_relative_to(installed.parents[1])
+    rows = json.loads(compared)
     assert {row["name"] for row in rows} == {log.stem for log in SAMPLES}
     assert all(row["mfu"] for row in rows)
-    ran(installed, elsewhere, "report", "--store", "store", "--out", "report.html")
     page = (elsewhere / "report.html").read_text(encoding="utf-8")
     assert (ROOT / "reports" / "page" / "page.css").read_text(encoding="utf-8").split("{")[
         0
     ].strip() in page
-    for table in ("accelerators", "models"):
-        assert len(json.loads(ran(installed, elsewhere, table, "--format", "json"))) > 60
-    assert ran(installed, elsewhere, "completion", "bash").startswith("_fairmfu_completion")
+    for table in (accelerators, models):
+        assert len(json.loads(table)) > 60
+    assert completion.startswith("_fairmfu_completion")
 
 
 def test_the_sdist_holds_what_builds_the_wheel_and_no_junk(tmp_path: Path) -> None:
