@@ -83,6 +83,14 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+@pytest.fixture(scope="module")
+def one_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store of the run of XTuner, of which nothing has been computed."""
+    path = tmp_path_factory.mktemp("one") / "store"
+    assert run("ingest", SYNTHETIC / "xtuner", "--store", path).exit_code == 0
+    return path
+
+
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_command_has_help_and_says_what_it_takes(name: str) -> None:
     result = run(name, "-h")
@@ -369,10 +377,9 @@ def test_a_users_devices_go_before_the_table(store: Path, tmp_path: Path) -> Non
     assert str(overlay) in broken.stderr
 
 
-def test_what_is_above_100_percent_is_said_and_not_shown(tmp_path: Path) -> None:
+def test_what_is_above_100_percent_is_said_and_not_shown(one_run: Path, tmp_path: Path) -> None:
     """Full attention alone is: of a device that is too small for the rate."""
-    mine = tmp_path / "store"
-    run("ingest", SYNTHETIC / "xtuner", "--store", mine)
+    mine = shutil.copytree(one_run, tmp_path / "store")
     told = run(
         "set", "llama3-8b-8xh100-xtuner", "accelerator=", "peak_flops=340e12", "--store", mine
     )
@@ -392,9 +399,10 @@ def test_what_is_above_100_percent_is_said_and_not_shown(tmp_path: Path) -> None
         ("a100", None),
     ],
 )
-def test_a_short_name_says_which_device_it_is(given: str, says: str | None, tmp_path: Path) -> None:
-    mine = tmp_path / "store"
-    run("ingest", SYNTHETIC / "xtuner", "--store", mine)
+def test_a_short_name_says_which_device_it_is(
+    given: str, says: str | None, one_run: Path, tmp_path: Path
+) -> None:
+    mine = shutil.copytree(one_run, tmp_path / "store")
     told = run("set", "llama3-8b-8xh100-xtuner", f"accelerator={given}", "--store", mine)
     assert told.stderr.splitlines()[:-1] == ([says] if says else [])
     explained = run("explain", "llama3-8b-8xh100-xtuner", "--store", mine).stdout

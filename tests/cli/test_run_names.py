@@ -28,12 +28,10 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def names() -> set[str]:
     """Names of all runs: in the metrics, and in the table of runs."""
-    found = [
-        {row["name"] for row in json.loads(run("query", sql, "--format", "json").stdout)}
-        for sql in ("select name from runs", "select name from metrics")
-    ]
-    assert found[0] == found[1]
-    return found[0]
+    sql = "select runs.name, metrics.name as computed from runs full join metrics using (run_id)"
+    rows = json.loads(run("query", sql, "--format", "json").stdout)
+    assert all(row["name"] == row["computed"] for row in rows), rows
+    return {row["name"] for row in rows}
 
 
 def write(path: str, text: str) -> Path:
@@ -75,11 +73,8 @@ def test_runs_of_one_file_stay_apart(titan: Callable[..., str]) -> None:
     write("two.log", start + titan(5) + start + titan(4, loss=3.0))
     said = run("ingest", "two.log", "--set", "name=mine").stderr
     assert "; stored as runs mine#1, mine#2\n" in said
-    assert json.loads(
-        run("query", "select count(*) as n from runs", "--format", "json").stdout
-    ) == [{"n": 2}]
     rows = json.loads(run("query", "select name from runs", "--format", "json").stdout)
-    assert {row["name"] for row in rows} == {"mine#1", "mine#2"}
+    assert sorted(row["name"] for row in rows) == ["mine#1", "mine#2"]
 
 
 DESCRIBED = {
