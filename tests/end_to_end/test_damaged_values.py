@@ -212,7 +212,7 @@ def test_a_fault_is_found_and_so_is_a_run_that_changes_others(
     from fairmfu.metrics.pipeline import run_scoring as module  # noqa: PLC0415 - patched here
 
     draw = Random(3)  # noqa: S311 - no secret
-    runs = [damaged(draw) for _ in range(6)]
+    runs = [damaged(draw) for _ in range(3)]
     found, summarise = module.score_utilization, module.throughput.summarise
 
     def fails(facts: dict[str, dict[str, str]], *others: object) -> object:
