@@ -12,6 +12,7 @@ import threading
 from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -120,18 +121,34 @@ def shared_beginnings() -> Iterator[None]:
 
 @contextmanager
 def own_readers() -> Iterator[None]:
-    """Each store has databases that reach only this store, as ever outside tests."""
+    """Stores have databases that reach only this store, as ever outside tests.
+
+    All commands over one store take turns with them, until there is one over another store.
+    """
+    kept = _OfOneStore()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Store, "_idle", _own_list("_idle_"), raising=False)
-        patch.setattr(Store, "_idle_writers", _own_list("_idle_writers_"), raising=False)
+        patch.setattr(Store, "_idle", kept.idle("reader"), raising=False)
+        patch.setattr(Store, "_idle_writers", kept.idle("writer"), raising=False)
         patch.setattr(Store, "_locked_down", _start_reader)
         patch.setattr(Store, "_locked_down_writer", _start_writer)
         yield
 
 
-def _own_list(name: str) -> property:
-    """Return an attribute of a store that is a list of its own."""
-    return property(
-        lambda store: store.__dict__.setdefault(name, []),
-        lambda store, idle: store.__dict__.__setitem__(name, idle),
-    )
+class _OfOneStore:
+    """Idle databases of the store that was used last, and of stores at addresses their own."""
+
+    def __init__(self) -> None:
+        self._path: Path | None = None
+        self._idle: dict[object, list[duckdb.DuckDBPyConnection]] = {}
+
+    def idle(self, kind: str) -> property:
+        """Return an attribute of a store: those that are as free as its own would be."""
+        return property(partial(self._of, kind), lambda *_: None)
+
+    def _of(self, kind: str, store: Store) -> list[duckdb.DuckDBPyConnection]:
+        if store.shelf.shared:
+            return store.__dict__.setdefault(f"_idle_{kind}", [])  # type: ignore[no-any-return]
+        if (path := store.path.absolute()) != self._path:
+            self._path, self._idle = path, {}
+        of = kind, store.memory_bytes, os.getpid(), threading.get_ident()
+        return self._idle.setdefault(of, [])
