@@ -66,6 +66,16 @@ def nothing_is_forced_to_the_disk() -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True, scope="session")
+def caches_are_those_of_the_tests(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Write nothing into the cache of who runs the tests; their processes share one."""
+    with pytest.MonkeyPatch.context() as patch:
+        shared = tmp_path_factory.getbasetemp()
+        shared = shared.parent if "PYTEST_XDIST_WORKER" in os.environ else shared
+        patch.setenv("FAIRMFU_CACHE", str(shared / "cache"))
+        yield
+
+
+@pytest.fixture(autouse=True, scope="session")
 def no_reading_is_timed() -> Iterator[None]:
     """Leave out the cost of a reading, which varies: nearly all tests compare what logs say."""
     with pytest.MonkeyPatch.context() as patch:

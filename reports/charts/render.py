@@ -31,10 +31,54 @@ _bundled: Final[list[str]] = []
 
 
 def _scripts(_given: object) -> str:
+    """Return Vega, Vega-Lite and vega-embed in one script.
+
+    The library takes two seconds to bundle them, and the result changes with its version alone.
+    So it is kept in the user's cache (FAIRMFU_CACHE, XDG_CACHE_HOME or ~/.cache).
+    """
     if not _bundled:
-        bundle = vl_convert.javascript_bundle()  # type: ignore[call-arg]  # its stub lacks the default
-        _bundled.append(bundle)
+        path = _cached_scripts()
+        kept = _read_scripts(path)
+        if kept is None:
+            kept = vl_convert.javascript_bundle()  # type: ignore[call-arg]  # its stub lacks the default
+            _keep_scripts(path, kept)
+        _bundled.append(kept)
     return _bundled[0]
+
+
+def _cached_scripts() -> str:
+    home = os.environ.get("XDG_CACHE_HOME") or os.path.join("~", ".cache")  # noqa: PTH118
+    folder = os.environ.get("FAIRMFU_CACHE") or os.path.join(home, "fairmfu")  # noqa: PTH118
+    version = vl_convert.__version__  # type: ignore[attr-defined]  # its stub lacks it
+    return os.path.join(os.path.expanduser(folder), f"vega_{version}.js")  # noqa: PTH111, PTH118
+
+
+def _checksum(scripts: bytes) -> bytes:
+    from hashlib import sha256  # noqa: PLC0415 - not needed to start the library
+
+    return sha256(scripts).hexdigest().encode()
+
+
+def _read_scripts(path: str) -> str | None:
+    """Return the scripts that `_keep_scripts` wrote; None without a whole file."""
+    try:
+        with open(path, "rb") as file:  # noqa: PTH123
+            mark, _, scripts = file.read().partition(b"\n")
+    except OSError:
+        return None
+    return scripts.decode() if mark == _checksum(scripts) else None
+
+
+def _keep_scripts(path: str, scripts: str) -> None:
+    """Write the scripts behind their checksum; without a place for them, do nothing."""
+    made, own = scripts.encode(), f"{path}.{os.getpid()}"
+    try:
+        os.makedirs(os.path.dirname(path), exist_ok=True)  # noqa: PTH103, PTH120
+        with open(own, "wb") as file:  # noqa: PTH123
+            file.write(_checksum(made) + b"\n" + made)
+        os.replace(own, path)  # noqa: PTH105
+    except OSError:
+        return
 
 
 def _begun(_given: object) -> str:

@@ -75,6 +75,32 @@ def test_the_scripts_that_were_begun_are_those_that_are_made() -> None:
     assert process().poll() is None
 
 
+def test_scripts_are_bundled_once_for_each_version(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A later process reads them; a damaged file, and one of another version, is not used."""
+    asked: list[None] = []
+    monkeypatch.setattr(vl_convert, "javascript_bundle", lambda: asked.append(None) or "new();")
+    monkeypatch.setenv("FAIRMFU_CACHE", str(tmp_path / "cache"))
+
+    def made_by_a_new_process() -> bytes:
+        monkeypatch.setattr(render, "_bundled", [])
+        return render.make_product("scripts")
+
+    assert [made_by_a_new_process() for _ in range(2)] == [b"new();"] * 2
+    assert len(asked) == 1
+    (kept,) = (tmp_path / "cache").iterdir()
+    kept.write_bytes(kept.read_bytes().replace(b"new", b"old"))
+    assert made_by_a_new_process() == b"new();"
+    kept.write_bytes(kept.read_bytes()[:-3])
+    assert made_by_a_new_process() == b"new();"
+    monkeypatch.setattr(vl_convert, "__version__", "another")
+    assert made_by_a_new_process() == b"new();"
+    assert len(asked) == 4
+    monkeypatch.setenv("FAIRMFU_CACHE", str(kept / "no folder"))
+    assert made_by_a_new_process() == b"new();"
+
+
 def test_a_spec_that_cannot_be_drawn_is_told_as_it_is_here() -> None:
     with pytest.raises(ValueError, match=r"\w") as here:
         render_process.draw_product("svg", WRONG)
