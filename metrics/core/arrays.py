@@ -34,7 +34,8 @@ def median_of(values: FloatArray) -> float:
     if not len(ordered) or np.isnan(ordered[-1]):
         return float("nan")
     half = len(ordered) // 2
-    return float(ordered[half] if len(ordered) % 2 else (ordered[half - 1] + ordered[half]) / 2)
+    upper = float(ordered[half])
+    return upper if len(ordered) % 2 else (float(ordered[half - 1]) + upper) / 2
 
 
 MAX_SORTED_ROWS: Final = 10_000
@@ -58,7 +59,8 @@ def _row_medians(rows: FloatArray) -> FloatArray:
     ordered = np.sort(rows, axis=1)  # NaN last
     counts = (~np.isnan(ordered)).sum(axis=1)
     each = np.arange(len(rows))
-    middle = ordered[each, np.maximum(counts - 1, 0) // 2] + ordered[each, counts // 2]
+    with np.errstate(invalid="ignore", over="ignore"):
+        middle = ordered[each, np.maximum(counts - 1, 0) // 2] + ordered[each, counts // 2]
     return np.asarray(middle / 2)
 
 

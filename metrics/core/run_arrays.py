@@ -172,7 +172,8 @@ def total(values: pl.Series | FloatArray) -> float:
     """Return the sum as a float: integer sums in Polars wrap silently."""
     if isinstance(values, pl.Series):
         return float(values.cast(pl.Float64).sum())
-    return float(values.sum(dtype=np.float64))
+    with np.errstate(invalid="ignore", over="ignore"):
+        return float(values.sum(dtype=np.float64))
 
 
 def median(values: FloatArray) -> float | None:

@@ -94,8 +94,7 @@ def launch_clocks(
     by_run = RunArrays(spans).by_run()
     planned = dict(facts.select("run_id", "total_steps").iter_rows())
     logged: dict[str, list[dict[str, Any]]] = {}
-    read = ("run_id", "line", "kind", "step", "seconds", "logged_at", "extra")
-    for event in events.select(read).sort("run_id", "line").iter_rows(named=True):
+    for event in events.drop("text", strict=False).sort("run_id", "line").iter_rows(named=True):
         logged.setdefault(event["run_id"], []).append(event)
     rows = []
     for run in runs.sort("run_id").iter_rows(named=True):
