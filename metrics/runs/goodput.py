@@ -9,11 +9,12 @@ later launch count once, as trained later. Steps after the checkpoint of a resta
 trained again. Logs do not say whether the last launch's final steps were saved: they count.
 
 The clock runs from the first stamp of the first launch, before its start-up, to the last stamp of
-the last launch. The time includes the start-up of each launch, checkpoints, evaluation, hangs and
-the time between two launches. GPU-seconds are the seconds of each launch times its accelerators;
-between two launches, the accelerators common to both. A failed launch without a continuation may
-lie between the others: its time counts, its steps do not. The end-to-end rate is of the run's own
-launch: a short last launch may have a lower rate than the whole chain's goodput.
+the last launch, or to its last step line if training may have gone on after it. The time includes
+the start-up of each launch, checkpoints, evaluation, hangs and the time between two launches.
+GPU-seconds are the seconds of each launch times its accelerators; between two launches, the
+accelerators common to both. A failed launch without a continuation may lie between the others: its
+time counts, its steps do not. The end-to-end rate is of the run's own launch: a short last launch
+may have a lower rate than the whole chain's goodput.
 
 No figure if the clock cannot be read:
 
@@ -311,8 +312,8 @@ class _LaunchChain:
             return None
         if (end - start).total_seconds() < min_stamp_span(start, end):
             return None
-        last = (end - self.launch.clock["launched_at"]).total_seconds() * gpus
-        return self.spent_s + last + self.idle_s or None
+        last_s: float = self.launch.clock["wall_s"]
+        return self.spent_s + last_s * gpus + self.idle_s or None
 
 
 def _plus(total: float | None, more: float | None) -> float | None:

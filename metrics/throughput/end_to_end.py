@@ -33,7 +33,7 @@ from ..core.quantities import GpuTokens, StepSamples, StepTokens
 from ..core.run_arrays import RunArrays, median, total
 from .time_evidence import fit_step_batch, window_ratios
 from .token_counts import MAX_RANK_TOKEN_RATIO
-from .windows import stamp_error, window_tokens
+from .windows import MAX_UNEVEN_INTERVAL, stamp_error, window_tokens
 
 CLOCK_SCHEMA: Final = pl.Schema(
     {
@@ -50,6 +50,7 @@ CLOCK_SCHEMA: Final = pl.Schema(
         "startup_s": FLOAT,
         "after_s": FLOAT,
         "wall_s": FLOAT,
+        "evaluated_after_s": FLOAT,
         "runtime_s": FLOAT,
         "engine_s": FLOAT,
     }
@@ -83,8 +84,10 @@ def launch_clocks(
     step_s: median time of a step
     startup_s: from the first stamp to the first step line, minus the typical time of this line's
         steps; null if no earlier line is stamped
-    after_s: from the last step line to the last stamp
-    wall_s: from the first stamp to the last
+    after_s: from the last step line to the last stamp, without the time in which a log that ends
+        without a reason may have trained on, towards its next line
+    wall_s: from the first stamp of the launch to the end of after_s
+    evaluated_after_s: printed time of the evaluations after the last step line
     runtime_s: printed time of the whole training, unless the time is of only some of the steps; or
         the time between stamped start and end if the steps have no stamps
     engine_s: between the first and the last stamp of a companion's step lines
@@ -152,8 +155,12 @@ class _LaunchClock:
         engine = [e["logged_at"] for e in self.events if e["kind"] == "engine_step"]
         stamps = sorted(at for at in engine if at is not None)
         row["engine_s"] = _seconds(stamps[0], stamps[-1]) if stamps else None
-        row["wall_s"] = _seconds(row["launched_at"], row["ended_at"])
-        row["after_s"] = _seconds(row["last_step_at"], row["ended_at"])
+        wall_s = _seconds(row["launched_at"], row["ended_at"])
+        after_s = _seconds(row["last_step_at"], row["ended_at"])
+        going_s = 0.0 if after_s is None else self._trained_on(after_s, row)
+        row["wall_s"] = None if wall_s is None else wall_s - going_s
+        row["after_s"] = None if after_s is None else after_s - going_s
+        row["evaluated_after_s"] = self._evaluated_after()
         row["startup_s"] = self._startup(row)
         return row
 
@@ -288,6 +295,41 @@ class _LaunchClock:
                 return None
         return max((*ended, *(s for s in near if last < s < last + self.interval)), default=last)
 
+    def _trained_on(self, after_s: float, row: Mapping[str, Any]) -> float:
+        """Return the time after the last known step that training may have used [s].
+
+        None of the time if the log shows an end; all of it without a step's time. Else at most
+        the time to the next line, once this line is overdue by more than uneven steps explain.
+
+        after_s: from the last step line to the last stamp; row: with `trained_to` and `step_s`
+        """
+        shows_end = any(event["kind"] == "end" for event in self.events)
+        if self.run["outcome"] not in UNENDED_OUTCOMES or shows_end:
+            return 0.0
+        if row["step_s"] is None:
+            return after_s
+        last = int(self.windows.value("step", -1))
+        known = (row["trained_to"] or last) - last
+        rest_s = max(0.0, after_s - known * float(row["step_s"]))
+        due_s = (self.interval - known) * float(row["step_s"])
+        return rest_s if rest_s <= MAX_UNEVEN_INTERVAL * due_s else due_s
+
+    def _evaluated_after(self) -> float:
+        """Return the printed time of the evaluations after the last step line [s].
+
+        Ranks that print the same evaluation count once.
+        """
+        last = np.nanmax(self.windows["line"])
+        evaluations: dict[tuple[int | None, float], float] = {
+            (event["step"], event["seconds"]): event["seconds"]
+            for event in self.events
+            if event["kind"] == "evaluation"
+            and event["seconds"]
+            and event["run_id"] == self.run["run_id"]
+            and event["line"] > last
+        }
+        return sum(evaluations.values())
+
     def _startup(self, row: Mapping[str, Any]) -> float | None:
         whole = _seconds(row["launched_at"], row["first_step_at"])
         if not whole or row["trained_from"] is None or row["step_s"] is None:
@@ -297,6 +339,8 @@ class _LaunchClock:
         return max(0.0, whole - steps * float(row["step_s"]))
 
 
+UNENDED_OUTCOMES: Final = ("incomplete", "nan_loss")
+"""Outcomes without a line that ends training (ingest.core.schema.OUTCOMES)."""
 MICROSECOND: Final = timedelta(microseconds=1)
 MAX_STAMP_CROSSING: Final = timedelta(seconds=2)
 """Largest step back between stamps of two ranks; a clock that was set back moves further."""

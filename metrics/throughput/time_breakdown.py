@@ -8,7 +8,7 @@ Frames in, frames out; no file is opened here.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final, TypedDict
 
 import numpy as np
@@ -36,11 +36,14 @@ from .windows import (
 START_UP: Final = "start-up"
 WARM_UP: Final = "warm-up"
 AFTER_LAST_STEP: Final = "after the last step"
+EVALUATION: Final = "evaluation"
 OUTSIDE_STEP_TIMES: Final = "outside the steps, cause unknown"
 UNEXPLAINED_PERIODIC: Final = "unexplained, every {:,} steps"
 
 MAX_SLOWEST: Final = 5
 """Windows among the slowest steps."""
+MIN_LOST_SHARE: Final = 1e-9
+"""Least share of the wall time that is lost time, and no rounding of sums."""
 MIN_TIMED_STEP_SHARE: Final = 0.8
 """Least share of the steps that lines must time for their sum to be wall time."""
 
@@ -86,31 +89,77 @@ def time_lost(windows: RunArrays, evidence: str, run: Mapping[str, Any]) -> Time
     timed = np.flatnonzero(~windows.flags("first") & ~np.isnan(tokens) & ~np.isnan(seconds))
     lost = seconds - pace * tokens
     first_s, start_s = _up_to_first_line(windows, pace, (clock, evidence), run)
-    after_s = run.get("after_s") or _behind_clock(windows, clock, run)
-    rows: list[dict[str, Any]] = [
-        {"cause": START_UP, "windows": 1, "seconds": start_s},
-        {"cause": AFTER_LAST_STEP, "windows": 0, "seconds": after_s},
-    ]
     causes = _by_cause(windows, timed, stalled, lost, spans)
     slower = timed[(slower_s[timed] > 0) & ~windows.has_events(NON_TRAINING_EVENTS)[timed]]
-    rows += [
+    after_s = run.get("after_s") or _behind_clock(windows, clock, run)
+    wall_s = total(seconds[timed]) + first_s + after_s
+    outside_s = 0.0 if clock == "stamp" else max(0.0, _whole_seconds(run) - wall_s)
+    rows = [
+        _first_row(windows, first_s, start_s, run),
         *(_row(cause, lost[at]) for cause, at in causes.items()),
         _row(SLOWER_SPEED, slower_s[slower]),
+        *_untimed_rows(windows, pace, (after_s, outside_s), run),
     ]
-    wall_s = total(seconds[timed]) + first_s + after_s
-    if clock != "stamp" and (outside_s := _whole_seconds(run) - wall_s) > 0:
-        rows.append({"cause": OUTSIDE_STEP_TIMES, "windows": 0, "seconds": outside_s})
-        wall_s += outside_s
-    shares = [row | {"share": row["seconds"] / wall_s} for row in rows if row["seconds"] > 0]
     return {
-        "wall_s": wall_s,
-        "time_lost": sorted(shares, key=lambda row: -row["seconds"]),
+        "wall_s": wall_s + outside_s,
+        "time_lost": _shares(rows, wall_s + outside_s),
         "slowest_steps": _slowest(windows, causes, seconds, lost, spans),
     }
 
 
 def _row(cause: str, lost: FloatArray) -> dict[str, Any]:
     return {"cause": cause, "windows": len(lost), "seconds": total(lost)}
+
+
+def _untimed_row(cause: str, seconds: float) -> dict[str, Any]:
+    return {"cause": cause, "windows": 0, "seconds": seconds}
+
+
+def _shares(rows: Sequence[dict[str, Any]], wall_s: float) -> list[dict[str, Any]]:
+    """Return one row per cause that lost time, with its share of the wall time.
+
+    The largest first. A sum that is not 0 by rounding alone is no lost time.
+    """
+    by_cause: dict[str, dict[str, Any]] = {}
+    for row in rows:
+        of_cause = by_cause.setdefault(row["cause"], _untimed_row(row["cause"], 0.0))
+        of_cause["windows"] += row["windows"]
+        of_cause["seconds"] += row["seconds"]
+    lost = [row for row in by_cause.values() if row["seconds"] > MIN_LOST_SHARE * wall_s]
+    return sorted(
+        (row | {"share": row["seconds"] / wall_s} for row in lost), key=lambda row: -row["seconds"]
+    )
+
+
+def _untimed_rows(
+    windows: RunArrays, pace: float, seconds: tuple[float, float], run: Mapping[str, Any]
+) -> list[dict[str, Any]]:
+    """Return the rows of the time that no line covers.
+
+    Evaluations after the last line took what is printed, and steps after it their usual time.
+
+    seconds: after the last step line, and outside the lines' times, wherever this is
+    """
+    after_s, outside_s = seconds
+    cause, untimed_s = (AFTER_LAST_STEP, after_s) if after_s else (OUTSIDE_STEP_TIMES, outside_s)
+    evaluated_s = min(run.get("evaluated_after_s") or 0.0, untimed_s)
+    steps = max(0.0, (run.get("trained_to") or 0) - float(windows["step"][-1]))
+    usual_s = steps * _usual_step(windows, pace, -1)
+    return [
+        _untimed_row(EVALUATION, evaluated_s),
+        _untimed_row(cause, max(0.0, untimed_s - evaluated_s - usual_s)),
+        _untimed_row(OUTSIDE_STEP_TIMES, outside_s if after_s else 0.0),
+    ]
+
+
+def _usual_step(windows: RunArrays, pace: float, index: int) -> float:
+    """Return the usual time of a step of one line [s].
+
+    A line of unknown tokens has the usual tokens.
+    """
+    tokens = windows["tokens_per_gpu"]
+    usual = median(tokens[~np.isnan(tokens)]) or 0.0
+    return pace * (usual if np.isnan(tokens[index]) else float(tokens[index]))
 
 
 def _whole_seconds(run: Mapping[str, Any]) -> float:
@@ -212,27 +261,55 @@ def _up_to_first_line(
 
     The start-up is the longest of three: by stamps, by the line's own clock, and by its own time. A
     log may begin at its first step, and a line's time may cover fewer steps than lie before the
-    line.
+    line. A single line from the middle of a run is a window, and nothing is before it.
 
     kinds: the wall clock and the time evidence
     """
     clock, evidence = kinds
     at = int(next(iter(_moments(windows, clock)), 0))
+    if not windows.flags("first")[0]:
+        return 0.0, 0.0
     own, seconds, since = (
         float(np.nan_to_num(windows[name][at]))
         for name in (f"{evidence}_span", f"{evidence}_time", "since_start_s")
     )
-    start, tokens = run.get("trained_from"), windows["tokens_per_gpu"]
-    usual_tokens = median(tokens[~np.isnan(tokens)]) or 0.0
-    of_step = pace * (usual_tokens if np.isnan(tokens[at]) else float(tokens[at]))
+    start, of_step = run.get("trained_from"), _usual_step(windows, pace, at)
     steps = own if start is None else float(windows["step"][at]) - start
     counted = None if start is None else tokens_trained(windows, start, windows["step"][at])
     usual = of_step * max(steps, own, 1.0) if counted is None else pace * counted.count
     by_clock = since - usual if clock == "clock" and start is not None else 0.0
-    whole = first_line_seconds(windows, evidence, run) if evidence in {"elapsed", "rate"} else None
+    others = {"rate": ("rate", "elapsed"), "elapsed": ("elapsed", "rate")}.get(evidence, ())
+    times = (first_line_seconds(windows, kind, run) for kind in others)
+    whole = next((time for time in times if time is not None), None)
     by_time = seconds - of_step * (own or 1.0) if whole is None or at else whole - usual
     start_s = max(run.get("startup_s") or 0.0, by_clock, by_time, 0.0)
     return start_s + usual, start_s
+
+
+def _first_row(
+    windows: RunArrays, first_s: float, start_s: float, run: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return the row of the time lost up to the first line.
+
+    In an excerpt from the middle of a run, this is no start-up: the line's own cause counts, and
+    without an event, less than the usual time of the line is scatter.
+
+    first_s, start_s: as from `_up_to_first_line`
+    """
+    cause, kinds = START_UP, dict(windows.events()).get(0, ())
+    if run.get("trained_from") is None and not run.get("loaded"):
+        cause = _work_beside(kinds)
+        if not cause and start_s <= first_s / 2:
+            start_s = 0.0
+        own_steps = windows.with_values(new_step=windows["elapsed_span"])
+        stall = stall_cause(own_steps, 0, kinds, start_s, usual_wait(windows))
+        cause = cause or stall or UNEXPLAINED
+    return _untimed_row(cause, start_s) | {"windows": int(start_s > 0)}
+
+
+def _work_beside(kinds: Collection[str]) -> str:
+    """Return the work besides training among a window's events, as text."""
+    return " and ".join(sorted({*kinds} & {*NON_TRAINING_EVENTS}))
 
 
 def _behind_clock(windows: RunArrays, clock: str, run: Mapping[str, Any]) -> float:
@@ -257,10 +334,10 @@ def _by_cause(
     found: dict[str, list[int]] = {}
     for at in sorted(looked_at.intersection(timed.tolist())):
         kinds = events.get(at, ())
-        beside = sorted({*kinds} & {*NON_TRAINING_EVENTS})
+        beside = _work_beside(kinds)
         single = every > 1 and windows["new_step"][at] == 1
         if beside:
-            cause = " and ".join(beside)
+            cause = beside
         elif single and windows["step"][at] % every == 0:
             continue  # a micro-step with the optimizer step is slower than the others: no loss
         elif warming[at]:

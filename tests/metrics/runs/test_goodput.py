@@ -349,6 +349,18 @@ def test_the_clock_tells_start_up_and_what_came_behind(tmp_path: Path) -> None:
     assert (row["after_s"], row["wall_s"], row["runtime_s"]) == (3.0, first + 102, None)
 
 
+def test_a_cut_log_has_the_goodput_of_its_steps(rates: Rates) -> None:
+    """A line 8 s after step 100 is none of an end: steps 101 to 108 may have run until then."""
+    lines, _ = Made().launch(0, 1, 100)
+    end_s = LOADING_S + COMPILE_S + 100
+    later = f"[titan] {_at(end_s + 8)} - root - INFO - [GC] Peforming periodical GC collection"
+    (row,) = rates([*lines, f"{later}. 0.02 seconds"])
+    assert row["goodput"] == pytest.approx(100 * TOKENS / end_s, rel=1e-6)
+    lines, ended = Made().launch(0, 1, 100, done=True)
+    (row,) = rates(lines)
+    assert row["goodput"] == pytest.approx(100 * TOKENS / ended, rel=1e-6)
+
+
 # -- restarts ------------------------------------------------------------------------------
 
 
@@ -566,7 +578,7 @@ def test_the_first_step_of_an_event_file_is_not_when_the_launch_began(
 EVENTS = pl.DataFrame(
     schema={
         "run_id": pl.String, "line": pl.Int64, "kind": pl.String, "step": pl.Int64,
-        "logged_at": pl.Datetime("us"), "seconds": pl.Float64,
+        "logged_at": pl.Datetime("us"), "seconds": pl.Float64, "extra": pl.String,
     }
 )  # fmt: skip
 

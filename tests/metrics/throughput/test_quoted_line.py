@@ -45,6 +45,7 @@ def test_a_line_from_the_middle_gives_its_rate_unranked(
     assert (row["tgs_low"], row["windows"]) == (None, 1)
     assert messages.QUOTED_LINE() in row["doubts"]
     assert "start-up" not in row["excluded_causes"]
+    assert row["wall_s"] == pytest.approx(row["seconds_per_step"])
 
 
 @pytest.mark.parametrize(

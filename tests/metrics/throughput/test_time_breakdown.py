@@ -52,6 +52,103 @@ def test_a_run_time_behind_the_bars_last_line_is_after_the_last_step() -> None:
     assert causes(by_bar(25.0, *STEADY, runtime_s=320.0)) == {"start-up": (1, 15.0)}
 
 
+def test_steps_and_evaluations_after_the_last_line_are_what_they_are() -> None:
+    """Of 20 s after the line of step 310, steps 311 to 315 take 5 s, and an evaluation 8 s."""
+    ends = np.cumsum([10.0, *STEADY]).tolist()
+    table = steps(*({"step": 10 * n, "since_start_s": end} for n, end in enumerate(ends, 1)))
+    evaluated = {"line": 9998, "kind": "evaluation", "step": 315, "seconds": 8.0}
+    end = {"line": 9999, "kind": "end", "step": 315, "seconds": 330.0}
+    about = run(evidence=["clock"], outcome="completed")
+    row = rates(table, about, FACTS, evaluated, evaluated | {"line": 9997}, end)
+    assert causes(row) == {"after the last step": (0, 7.0), "evaluation": (0, 8.0)}
+    assert row["wall_s"] == pytest.approx(330)
+    # Not more than there is: what was printed counts before what is usual.
+    row = rates(table, about, FACTS, evaluated, end | {"seconds": 319.0})
+    assert causes(row) == {"evaluation": (0, 8.0)}
+
+
+def test_steps_after_the_last_printed_time_are_not_outside_the_steps() -> None:
+    end = {"line": 9999, "kind": "end", "step": 315, "seconds": 326.0}
+    evaluated = {"line": 9998, "kind": "evaluation", "seconds": 8.0}
+    row = by_time(10.0, *STEADY, events=[evaluated, end])
+    lost = {"evaluation": (0, 8.0), "outside the steps, cause unknown": (0, 3.0)}
+    assert causes(row) == lost
+
+
+def test_rounding_is_no_lost_time() -> None:
+    end = {"line": 9999, "kind": "end", "seconds": 310.0 * (1 + 1e-13)}
+    assert causes(by_time(10.0, *STEADY, events=[end])) == {}
+
+
+@pytest.mark.parametrize(
+    ("outcome", "after_s", "lost_s"),
+    [
+        ("incomplete", 9.0, 0.0),
+        ("incomplete", 19.0, 0.0),
+        ("incomplete", 25.0, 15.0),
+        ("nan_loss", 9.0, 0.0),
+        ("crashed", 9.0, 9.0),
+        ("completed", 9.0, 9.0),
+    ],
+)
+def test_a_cut_log_trains_on_up_to_its_next_line(
+    outcome: str, after_s: float, lost_s: float
+) -> None:
+    """A line each 10 s: only when the next one is long overdue has training stopped."""
+    rows = ({"step": 10 * n, "logged_at": at(10.0 * n)} for n in range(1, 32))
+    later = {"line": 9999, "kind": "gc", "logged_at": at(310 + after_s)}
+    about = run(evidence=["stamp"], outcome=outcome)
+    row = rates(steps(*rows), about, FACTS, later)
+    assert causes(row) == ({"after the last step": (0, lost_s)} if lost_s else {})
+    assert row["wall_s"] == pytest.approx(310 + lost_s)
+
+
+def test_steps_of_a_checkpoint_after_a_cut_log_have_been_trained() -> None:
+    """Step 315 is saved 7 s after the line of step 310: 5 s of steps, and 2 s to the next line."""
+    rows = ({"step": 10 * n, "logged_at": at(10.0 * n)} for n in range(1, 32))
+    saved = {"line": 9999, "kind": "checkpoint", "step": 315, "logged_at": at(317)}
+    about = run(evidence=["stamp"], outcome="incomplete")
+    row = rates(steps(*rows), about, FACTS, saved)
+    assert row["wall_s"] == pytest.approx(315)
+    assert causes(row) == {}
+
+
+@pytest.mark.parametrize(
+    ("event", "data_s", "first_s", "cause"),
+    [
+        ("checkpoint", 2.0, 31.0, "checkpoint"),
+        (None, 2.0, 31.0, "data loading"),
+        (None, 0.0, 31.0, "unexplained"),
+        (None, 0.0, 12.0, None),
+        ("load", 0.0, 31.0, "start-up"),
+    ],
+)
+def test_the_first_line_of_an_excerpt_has_its_own_cause(
+    event: str | None, data_s: float, first_s: float, cause: str | None
+) -> None:
+    """The log begins at step 1,510, whose line of ten steps takes 21 s more than the others."""
+    rows = [
+        {"line": 10 * n, "step": 1_500 + 10 * n, "elapsed_s": s / 10, "data_s": data_s * (n == 1)}
+        for n, s in enumerate([first_s, *STEADY], 1)
+    ]
+    before = [{"line": 1, "kind": event}] if event else []
+    row = rates(steps(*rows), run(elapsed_covers="last_10"), FACTS, *before)
+    assert causes(row) == ({cause: (1, 21.0)} if cause else {})
+    assert row["wall_s"] == pytest.approx(300 + first_s)
+
+
+def test_a_rate_without_a_first_one_has_the_time_beside_it() -> None:
+    """The line of step 10 has its time alone, and the later ones a rate too."""
+    rows = (
+        {"step": 10 * n, "elapsed_s": s / 10, "logged_tgs": None if n == 1 else 1_000 / s}
+        for n, s in enumerate([31.0, *STEADY], 1)
+    )
+    about = run(evidence=["rate"], rate_covers="interval", elapsed_covers="interval")
+    row = rates(steps(*rows), about, FACTS)
+    assert causes(row) == {"start-up": (1, 21.0)}
+    assert row["wall_s"] == pytest.approx(331)
+
+
 @pytest.mark.parametrize("first", [20, 3_200])
 def test_an_excerpt_has_lost_no_time_before_its_first_line(first: int) -> None:
     """The clock and the run time are of the whole training, whose earlier lines are not there."""
