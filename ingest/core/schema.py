@@ -414,6 +414,11 @@ READING_CHANGES: Final[tuple[ReadingChange, ...]] = (
         "a mean speed of few digits gives no time of a step",
         ("hf-trainer", "hf-trainer-state", "ms-swift", "llamafactory"),
     ),
+    ReadingChange(
+        "lines of the launcher and the engine give the time of the launch, and the wait for data "
+        "is in E2E latency",
+        ("deepspeed-chat", "deepspeed-chat-rlhf"),
+    ),
 )
 """In order of time; never remove an entry. Sources read before the last one need another reading.
 """

@@ -465,6 +465,7 @@ def _run(
     source: Source, primary: LogFormat, launch: Launch, number: int, name: str
 ) -> dict[str, Any]:
     started = launch.started_at or _first_stamp(launch.events)
+    with_data = any(form.times_data for form in launch.rows.forms())
     return {
         "sha256": source.sha256,
         "name": name,
@@ -476,7 +477,7 @@ def _run(
         "utc": primary.utc,
         "step_unit": launch.step_unit or primary.step_unit,
         "elapsed_covers": primary.elapsed_covers,
-        "elapsed_excludes_data": primary.elapsed_excludes_data,
+        "elapsed_excludes_data": primary.elapsed_excludes_data and not with_data,
         "rate_covers": primary.rate_covers,
         "rate_excludes_data": primary.rate_excludes_data,
         "evidence": list(primary.evidence),

@@ -51,6 +51,7 @@ class StepLine:
     no step, so lines are counted: a line is `log_interval` steps (1 if unknown) after the previous
     line of its rank. `every_step`: printed at every step, whatever the log interval and other
     lines. `counts`: LAUNCH_STEPS or MICRO_STEPS if `step` is not the step of the training.
+    `times_data`: its time has the wait for data, even if the format's `elapsed_excludes_data`.
     """
 
     anchor: str
@@ -65,6 +66,7 @@ class StepLine:
     every_step: bool = False
     counts: str | None = None
     may_continue: bool = False
+    times_data: bool = False
     composed: bool = False
 
     @property

@@ -29,6 +29,7 @@ from ..spec import (
     known_line,
     objective_line,
 )
+from .engine import LOG_STAMP
 
 CHAT_SOURCE: Final = "deepspeedai/DeepSpeedExamples/applications/DeepSpeed-Chat"
 PERF_SOURCE: Final = f"{CHAT_SOURCE}/dschat/utils/perf.py@45b4b71"
@@ -110,6 +111,7 @@ DEEPSPEED_CHAT: Final = LogFormat(
     looks_like_step=r"Model Parameters: [^,:]+, Latency: |Epoch: \d+, Step: \d+, Rank: ",
     launch=r"\[launch\.py:\d+:main\] dist_world_size|\[runner\.py:\d+:main\] cmd = "
     r"|\*\*\*\*\* Running training \*\*\*\*\*",
+    clock=LOG_STAMP,
     evidence=("elapsed",),
     precedence=SCRIPT_PRECEDENCE,
     step_unit="micro_step",
@@ -327,6 +329,7 @@ DEEPSPEED_CHAT_RLHF: Final = replace(
             tells={"elapsed": REINFORCEMENT_OBJECTIVE},
             numbered=True,
             every_step=True,
+            times_data=True,  # from the end of an iteration to the end of the next
             example="|E2E latency=5.20s |Gather latency=0.00s (0.00%) |Generate time=2.01s (38.65%) "
             "|Training time=2.90s (55.77%) |Others=0.29 (5.58%)|CurSamplesPerSec=12.31 "
             "|AvgSamplesPerSec=11.87",
