@@ -56,6 +56,15 @@ CLOCK_SCHEMA: Final = pl.Schema(
     }
 )
 
+
+def shows_start(clock: Mapping[str, Any]) -> bool:
+    """Return whether the log of a launch has its start, and not only lines from its middle.
+
+    clock: with `trained_from` and `loaded` of CLOCK_SCHEMA
+    """
+    return clock.get("trained_from") is not None or bool(clock.get("loaded"))
+
+
 SourcesByLaunch = Mapping[str, Sequence[Mapping[str, Any]]]
 
 

@@ -36,7 +36,7 @@ from . import messages
 from . import time_evidence as evidences
 from . import token_counts as counts
 from .document_pairs import document_pairs
-from .end_to_end import end_to_end, rate_of_last_line
+from .end_to_end import end_to_end, rate_of_last_line, shows_start
 from .few_windows import few_windows_warning
 from .image_counts import image_counts
 from .outlier_warnings import find_spikes, late_start_warning, spike_columns, spikes_warning
@@ -242,7 +242,7 @@ def _doubts_of_samples(
     steady = steady_windows(counted, evidence)
     shown = {
         **row,
-        **_rates(counted, steady, evidence, facts),
+        **_rates(counted, steady, evidence, run, facts),
         **_sureness(counted, steady, evidence),
         **evidences.summarise_evidence(counted, run, evidence),
         "token_warnings": [],
@@ -300,7 +300,7 @@ def _rate_columns(
     return {
         "spikes": spikes,
         **spike_columns(spikes),
-        **_rates(windows, steady, evidence, facts),
+        **_rates(windows, steady, evidence, run, facts),
         **step_rates(windows, run["evidence"], facts),
         **_sureness(windows, steady, evidence),
         **_spread(windows, steady, evidence),
@@ -376,7 +376,11 @@ def _other_work(facts: Mapping[str, Any]) -> Message | None:
 
 
 def _rates(
-    windows: RunArrays, steady: WindowSelection, evidence: str, facts: dict[str, Any]
+    windows: RunArrays,
+    steady: WindowSelection,
+    evidence: str,
+    run: dict[str, Any],
+    facts: dict[str, Any],
 ) -> dict[str, Any]:
     seconds = total(steady.seconds)
     tgs = total(steady.tokens) / seconds
@@ -387,7 +391,8 @@ def _rates(
     fell = disturbances(windows, evidence)
     causes = [event for at, events in fell.items() if excluded[at] for event in events]
     anew = evidence == "rate" and windows.flags("begun_anew").any()
-    start = [START_UP] if windows.flags("first").any() else []
+    first = START_UP if shows_start(run) else FIRST_LINE
+    start = [first] if windows.flags("first").any() else []
     start += [*([WARM_UP] if windows.flags("warming").any() else [])]
     start += [RESTARTED_RATE] if anew else []
     start += [UNLOGGED_WORK] if windows.flags("unlogged").any() else []
@@ -409,6 +414,8 @@ def _rates(
     }
 
 
+FIRST_LINE: Final = "the first line"
+"""Cause of an excluded window: the first line of a log that does not show a start."""
 RESTARTED_RATE: Final = "a rate that begins behind a pause"
 """Cause of an excluded window: its rate began within the window, with a process or an interval."""
 

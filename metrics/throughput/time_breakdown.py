@@ -17,7 +17,7 @@ from ..core.arrays import FloatArray, IntArray
 from ..core.run_arrays import RunArrays, median, total
 from ..core.run_table import SlowStep
 from ..core.run_words import UNEXPLAINED
-from .end_to_end import first_line_seconds, tokens_trained, with_fitted_tokens
+from .end_to_end import first_line_seconds, shows_start, tokens_trained, with_fitted_tokens
 from .outlier_warnings import find_spikes
 from .speed_levels import SLOWER_SPEED, slower_seconds
 from .unlogged_work import find_period, stall_cause, usual_wait
@@ -297,7 +297,7 @@ def _first_row(
     first_s, start_s: as from `_up_to_first_line`
     """
     cause, kinds = START_UP, dict(windows.events()).get(0, ())
-    if run.get("trained_from") is None and not run.get("loaded"):
+    if not shows_start(run):
         cause = _work_beside(kinds)
         if not cause and start_s <= first_s / 2:
             start_s = 0.0

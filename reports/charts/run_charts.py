@@ -16,7 +16,14 @@ from fairmfu.metrics.runs.step_bins import WINDOW_COUNTED, WINDOW_OTHER
 from fairmfu.metrics.throughput.speed_levels import OTHER_SPEED
 from fairmfu.metrics.throughput.time_breakdown import START_UP, WARM_UP
 
-from ..text.run_narrative import UNKNOWN, phase_rows, seconds_text, time_rows, timed_phases
+from ..text.run_narrative import (
+    UNKNOWN,
+    phase_rows,
+    seconds_text,
+    time_rows,
+    timed_phases,
+    undisturbed_steps,
+)
 from ..text.tabular import GIB, count_noun, percent
 from . import theme
 from .chart_style import ROW_HEIGHT, WIDTH, fixed_channels, text_above_plot
@@ -693,10 +700,10 @@ def time_lost(row: ComparisonRow) -> Figure | None:
         kind="time_lost",
         title=f"Time lost, {_name(row)}",
         notes=(
-            f"Of {seconds_text(row['wall_s'])} of wall time, {percent(steady)} is all "
-            "steps at their usual speed. Each bar: time lost to one cause.",
+            f"Of {seconds_text(row['wall_s'])} of wall time, {percent(steady)} is "
+            f"{undisturbed_steps(row)}. Each bar: time lost to one cause.",
         ),
-        description=f"Wall time lost to {lost}; the rest is all steps at their usual speed.",
+        description=f"Wall time lost to {lost}; the rest is {undisturbed_steps(row)}.",
         spec=_time_lost(),
         datasets={"causes": rows},
         params={},

@@ -26,9 +26,11 @@ from fairmfu.metrics.core.run_words import (
 from fairmfu.metrics.diagnosis.level_change import costliest_change
 from fairmfu.metrics.diagnosis.next_steps import next_steps
 from fairmfu.metrics.diagnosis.phase_gap import REST, phase_share
+from fairmfu.metrics.throughput.speed_levels import SLOWER_SPEED
 
 from .claims_text import join_words
 from .run_narrative import (
+    mostly_slower,
     outcome_sentence,
     phase_label,
     seconds_text,
@@ -314,8 +316,10 @@ def _lost(row: MetricsRow) -> str:
     lost = [cause for cause in row["time_lost"] or [] if cause["share"] >= MIN_LOST_SHARE]
     if not lost:
         return ""
+    most = " (most of the run)" if mostly_slower(row) else ""
     told = (
         f"{percent(cause['share'])} ({seconds_text(cause['seconds'])}) {cause['cause']}"
+        f"{most if cause['cause'] == SLOWER_SPEED else ''}"
         for cause in lost[:MAX_NAMED]
     )
     return f"Wall time lost: {'; '.join(told)}."

@@ -17,6 +17,7 @@ from fairmfu.metrics.core.run_selection import choose_one
 from fairmfu.metrics.core.run_table import METRICS, MetricsRow, metrics_rows, not_null, value_of
 from fairmfu.metrics.core.run_words import EVIDENCE_LABELS
 from fairmfu.metrics.pipeline.reported_runs import ReportedRuns
+from fairmfu.metrics.throughput.time_breakdown import START_UP
 from fairmfu.metrics.utilization.utilization import operator_table
 
 from .claims_text import join_words
@@ -40,6 +41,7 @@ from .run_narrative import (
     step_seconds,
     time_rows,
     time_spent,
+    undisturbed_steps,
 )
 from .runs_table import Columns, unique_names
 from .tabular import (
@@ -374,8 +376,9 @@ LENGTH_UNKNOWN: Final = "duration not in the log"
 def _left_out(row: MetricsRow) -> str:
     causes, share = join_words(row["excluded_causes"] or ["nothing"]), row["excluded_share"]
     if share is None:
-        # lines are stamped at the end of a step: only the wall time can be split
-        told = "duration: see the wall time above" if time_spent(row) else LENGTH_UNKNOWN
+        # the first line has no time of its own: only the wall time can be split
+        is_shown = any(each["cause"] == START_UP for each in time_spent(row))
+        told = "duration: see the wall time above" if is_shown else LENGTH_UNKNOWN
         return f"{causes} ({told})"
     if not share:
         return causes
@@ -400,8 +403,8 @@ def _time(row: MetricsRow) -> str:
     if not rows:
         return ""
     head = (
-        f"Wall time {seconds_text(not_null(row['wall_s']))}, split into the time that "
-        "all steps need at their usual speed, and the time lost to each cause"
+        f"Wall time {seconds_text(not_null(row['wall_s']))}, split into the time of "
+        f"{undisturbed_steps(row)}, and the time lost to each cause"
     )
     return f"{head}\n" + render_frame(pl.DataFrame(rows), "table", TIME_COLUMNS)
 

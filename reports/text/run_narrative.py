@@ -8,6 +8,7 @@ from fairmfu.ingest.core.schema import OUTCOMES
 from fairmfu.metrics.core.run_table import MetricsRow, PhaseTime, TimeLost, not_null
 from fairmfu.metrics.core.run_words import EVIDENCE_LABELS
 from fairmfu.metrics.diagnosis.phase_gap import REST
+from fairmfu.metrics.throughput.speed_levels import SLOWER_SPEED
 
 from .tabular import percent
 
@@ -148,6 +149,28 @@ def goodput_words(row: MetricsRow) -> str:
     return f"{share}useful tokens / the whole wall time{chain}{lost}"
 
 
+def mostly_slower(row: MetricsRow) -> bool:
+    """Return whether most steps ran slower than the speed that lost time is measured against.
+
+    Then that speed, of earlier steps, is not the usual one.
+    """
+    windows = sum(level["windows"] for level in row["levels"] or [])
+    slower = (
+        each["windows"] or 0 for each in row["time_lost"] or [] if each["cause"] == SLOWER_SPEED
+    )
+    return sum(slower) > MAX_SLOWER_SHARE * windows
+
+
+MAX_SLOWER_SHARE: Final = 1 / 2
+"""Largest share of the windows that are slower than the usual speed."""
+
+
+def undisturbed_steps(row: MetricsRow) -> str:
+    """Return the part of the wall time that is not lost, in words."""
+    speed = "the fastest speed before them" if mostly_slower(row) else "their usual speed"
+    return f"all steps at {speed}"
+
+
 def time_spent(row: MetricsRow) -> list[TimeLost]:
     """Return the wall time by cause: windows, seconds and share.
 
@@ -159,7 +182,7 @@ def time_spent(row: MetricsRow) -> list[TimeLost]:
     share = 1 - sum(each["share"] for each in lost)
     seconds = share * row["wall_s"]
     steady: TimeLost = {
-        "cause": "all steps at their usual speed",
+        "cause": undisturbed_steps(row),
         "windows": None,
         "seconds": seconds,
         "share": share,

@@ -187,6 +187,21 @@ def test_explain_says_what_is_left_out_of_steady(store: Path, name: str, words: 
     assert "\nWall time " in said
 
 
+def test_an_excerpt_leaves_out_its_first_line_and_no_start_up(tmp_path: Path) -> None:
+    """Its table has no start-up, so nothing refers to it."""
+    lines = (
+        f"[rank0]:[titan] 2026-06-01 09:{n:02d}:00,000 - root - INFO - step: {500 + 10 * n}  "
+        "loss: 4.50000  grad_norm:  1.2000  memory: 44.21GiB(55.88%)  tps: 6,400  "
+        "tflops: 370.65  mfu: 37.48%\n"
+        for n in range(5)
+    )
+    (tmp_path / "cut.log").write_text("".join(lines))
+    run("ingest", tmp_path / "cut.log", "--store", tmp_path / "store")
+    said = run("explain", "cut", "--store", tmp_path / "store").stdout
+    assert "not in TGS: the first line (duration not in the log)" in said
+    assert "start-up" not in said
+
+
 def test_explain_shows_that_a_value_is_cut(store: Path) -> None:
     said = run("explain", "llama3-8b-8xh100-megatron-deepspeed", "--store", store).stdout
     (arguments,) = (line for line in said.splitlines() if line.startswith(" megatron_arguments"))

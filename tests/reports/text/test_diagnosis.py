@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from fairmfu.metrics.core.run_table import METRICS, PauseLevel, SpeedLevel
+from fairmfu.metrics.throughput.speed_levels import SLOWER_SPEED
 from fairmfu.reports.text.diagnosis import diagnosis
 
 
@@ -160,6 +161,15 @@ def test_the_largest_losses_are_named_and_small_ones_are_not() -> None:
         "Next: Evaluate faster, less often, or on fewer samples: evaluation took 14.9 % of the "
         "wall time.",
     ]
+
+
+def test_a_slow_down_of_most_steps_is_said_to_be_one() -> None:
+    lost = [{"cause": SLOWER_SPEED, "windows": 90, "seconds": 100.0, "share": 0.1}]
+    levels = [level(1, 10, None, windows=10), level(11, 100, None, windows=90)]
+    (told,) = (line for line in diagnosis(row(time_lost=lost, levels=levels)) if "lost" in line)
+    assert told == (
+        "Wall time lost: 10.0 % (1.7 min) extra time of slower steps (most of the run)."
+    )
 
 
 def test_the_rate_stands_behind_the_outcome_with_its_interval_and_mfu() -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from fairmfu.metrics.core.run_table import METRICS
+from fairmfu.metrics.throughput.speed_levels import SLOWER_SPEED
 from fairmfu.reports.text.run_narrative import (
     confidence_text,
     end_to_end_words,
@@ -120,6 +121,19 @@ def test_time_rows_are_all_of_the_wall_time() -> None:
         ("evaluation", "2", "10 s", "5.0 %"),
     ]
     assert time_rows(row()) == []
+
+
+@pytest.mark.parametrize(
+    ("slower", "speed"), [(50, "their usual speed"), (51, "the fastest speed before them")]
+)
+def test_a_speed_of_few_steps_is_not_the_usual_one(slower: int, speed: str) -> None:
+    """Of 100 windows, `slower` lost time against the faster ones before them."""
+    lost = [
+        {"cause": SLOWER_SPEED, "windows": slower, "seconds": 20.0, "share": 0.1},
+    ]
+    levels = [{"windows": 100 - slower}, {"windows": slower}]
+    (steady, _) = time_rows(row(wall_s=200.0, time_lost=lost, levels=levels))
+    assert steady["cause"] == f"all steps at {speed}"
 
 
 @pytest.mark.parametrize(
