@@ -53,6 +53,8 @@ Croux 1993)."""
 MARKS: Final = ("warming", "stall_s", "unlogged", "level", "off_level", "drifting")
 """Columns filled here."""
 
+MIN_WARM_UP_EXCESS: Final = 0.01
+"""Least excess of the mean pace of a warm-up over the rest; less is scatter that lasts."""
 MIN_STALL_SPREADS: Final = 6.0
 MIN_STALL_SHARE: Final = 0.05
 """A stall is a window this many spreads and this share above its surroundings."""
@@ -126,9 +128,9 @@ def warm_up_length(pace: FloatArray) -> int:
     """Return the number of first windows slower than the rest.
 
     Cuts at the largest difference of means, in standard errors of series as autocorrelated as the
-    second half. Repeats after the cut until chance explains the difference. No warm-up if stalls
-    make the rest no faster. With too few windows for the test: the first windows far above all
-    others.
+    second half. Repeats after the cut until chance explains the difference. No warm-up if the rest
+    is hardly faster, or no faster for its stalls. With too few windows for the test: the first
+    windows far above all others.
 
     pace: time per token of each window
     """
@@ -153,7 +155,8 @@ def warm_up_length(pace: FloatArray) -> int:
         if not more or cut + more > most:
             break
         cut += more
-    return cut if cut and pace[:cut].mean() > pace[cut:].mean() else 0
+    is_slower = cut and pace[:cut].mean() > (1 + MIN_WARM_UP_EXCESS) * pace[cut:].mean()
+    return cut if is_slower else 0
 
 
 def _start_apart(pace: FloatArray) -> int:

@@ -35,6 +35,14 @@ def test_warm_up_ends_where_the_pace_falls() -> None:
     assert warm_up_length(np.array(wobble)) == 0
 
 
+@pytest.mark.parametrize(("excess", "windows"), [(0.002, 0), (0.03, 30)])
+def test_a_start_that_is_hardly_slower_is_no_warm_up(excess: float, windows: int) -> None:
+    """Steady times show 0.2 % of 30 windows without a doubt, but no run warms up by that."""
+    pace = 1.0 + 1e-4 * (np.arange(200) % 3)
+    pace[:30] *= 1 + excess
+    assert warm_up_length(pace) == windows
+
+
 def test_a_stall_is_no_warm_up_and_a_slow_half_is_speed() -> None:
     wobble = [1.0, 1.01, 0.99, 1.005, 0.995] * 6
     lone = [*wobble[:4], 3.0, *wobble[5:]]
