@@ -313,6 +313,7 @@ class RateBasisColumns(TypedDict):
     no_interval: str | None
     steady_from: int | None
     wall_s: float | None
+    wall_basis: str | None
     time_lost: list[TimeLost] | None
     slowest_steps: list[SlowStep] | None
     levels: list[SpeedLevel] | None

@@ -177,6 +177,11 @@ METRIC_MEANINGS: Final[dict[str, tuple[str, str]]] = {
     "no_interval": ("", "reason for a missing interval"),
     "steady_from": ("steps", "last step before the first steady window"),
     "wall_s": ("s", "wall time of the launch"),
+    "wall_basis": (
+        "",
+        "source of wall_s: stamp, clock (of the lines), runtime (printed or stamped around the "
+        "steps), or the lines' own times added up (elapsed, rate)",
+    ),
     "time_lost": ("", "time beyond steady training: cause, windows, seconds and share"),
     "slowest_steps": (
         "",

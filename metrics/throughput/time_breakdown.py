@@ -52,11 +52,17 @@ class TimeColumns(TypedDict):
     """Wall time of a launch, and where it went."""
 
     wall_s: float | None
+    wall_basis: str | None
     time_lost: list[dict[str, Any]]
     slowest_steps: list[SlowStep]
 
 
-UNKNOWN_TIMES: Final[TimeColumns] = {"wall_s": None, "time_lost": [], "slowest_steps": []}
+UNKNOWN_TIMES: Final[TimeColumns] = {
+    "wall_s": None,
+    "wall_basis": None,
+    "time_lost": [],
+    "slowest_steps": [],
+}
 
 
 def time_lost(windows: RunArrays, evidence: str, run: Mapping[str, Any]) -> TimeColumns:
@@ -102,6 +108,7 @@ def time_lost(windows: RunArrays, evidence: str, run: Mapping[str, Any]) -> Time
     ]
     return {
         "wall_s": wall_s + outside_s,
+        "wall_basis": "runtime" if outside_s else clock,
         "time_lost": _shares(rows, wall_s + outside_s),
         "slowest_steps": _slowest(windows, causes, seconds, lost, spans),
     }

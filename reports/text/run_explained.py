@@ -402,8 +402,10 @@ def _time(row: MetricsRow) -> str:
     rows = time_rows(row)
     if not rows:
         return ""
+    is_sum = row["wall_basis"] in ("elapsed", "rate")
+    basis = " (the logged times of steps, added up)" if is_sum else ""
     head = (
-        f"Wall time {seconds_text(not_null(row['wall_s']))}, split into the time of "
+        f"Wall time {seconds_text(not_null(row['wall_s']))}{basis}, split into the time of "
         f"{undisturbed_steps(row)}, and the time lost to each cause"
     )
     return f"{head}\n" + render_frame(pl.DataFrame(rows), "table", TIME_COLUMNS)

@@ -68,6 +68,7 @@ Float64: effective_windows interval_freedom
 String: no_interval
 Int64: steady_from
 Float64: wall_s
+String: wall_basis
 List(TimeLost): time_lost
 List(SlowStep): slowest_steps
 List(SpeedLevel): levels
@@ -133,6 +134,7 @@ Float64: effective_windows interval_freedom
 String: no_interval
 Int64: steady_from
 Float64: wall_s
+String: wall_basis
 List(TimeLost): time_lost
 List(SlowStep): slowest_steps
 List(SpeedLevel): levels
