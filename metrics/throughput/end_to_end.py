@@ -58,7 +58,7 @@ CLOCK_SCHEMA: Final = pl.Schema(
 
 
 def shows_start(clock: Mapping[str, Any]) -> bool:
-    """Return whether the log of a launch has its start, and not only lines from its middle.
+    """Return whether the log of a launch has its start.
 
     clock: with `trained_from` and `loaded` of CLOCK_SCHEMA
     """

@@ -150,9 +150,9 @@ def goodput_words(row: MetricsRow) -> str:
 
 
 def mostly_slower(row: MetricsRow) -> bool:
-    """Return whether most steps ran slower than the speed that lost time is measured against.
+    """Return whether most steps were slower than faster ones before them.
 
-    Then that speed, of earlier steps, is not the usual one.
+    Lost time is against the faster speed, which is then not the usual one.
     """
     windows = sum(level["windows"] for level in row["levels"] or [])
     slower = (

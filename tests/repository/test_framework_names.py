@@ -41,7 +41,14 @@ ALLOWED_TEXTS: Final[dict[str, str]] = {
     "torchtitan": "format in READING_CHANGES, which metrics ask and stores count",
     **dict.fromkeys(
         (
-            *("deepspeed", "deepspeed-chat", "hf-trainer", "hf-trainer-state", "llamafactory"),
+            *(
+                "deepspeed",
+                "deepspeed-chat",
+                "deepspeed-chat-rlhf",
+                "hf-trainer",
+                "hf-trainer-state",
+                "llamafactory",
+            ),
             *("ms-swift", "xtuner-v1"),
         ),
         "format in READING_CHANGES, which metrics ask and stores count",
