@@ -419,6 +419,10 @@ READING_CHANGES: Final[tuple[ReadingChange, ...]] = (
         "is in E2E latency",
         ("deepspeed-chat", "deepspeed-chat-rlhf"),
     ),
+    ReadingChange(
+        "an error of a job script begins no launch, only SIGINT, SIGKILL and SIGTERM are kills, "
+        "and `Training done` is an end"
+    ),
 )
 """In order of time; never remove an entry. Sources read before the last one need another reading.
 """

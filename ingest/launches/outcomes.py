@@ -23,6 +23,7 @@ MESSAGE_PREFIX: Final = r"^ *+(?:\[[^\]]*\]:?\s*|\d+: *)*+"
 Pages indent quoted logs, and torchrun indents the lines of a rank that it repeats.
 """
 
+SCRIPTS: Final = "scripts of users, in their own words"
 LSF_REPORT: Final = "IBM Spectrum LSF, the report at the end of a job's output"
 LSF_EXITED: Final = r"^Subject: Job \d+: <.*> in cluster <\S+> Exited\s*$"
 """Line of a job with an exit code other than 0; without a failure it ends in Done."""
@@ -32,6 +33,9 @@ ROOT_CAUSE: Final = "Root Cause (first observed failure):"
 
 If the rank recorded its error, the indented traceback follows.
 """
+
+_KILLED_CODE: Final = r"-(?:2|9|15)|1(?:30|37|43)"
+"""Exit codes of a process that SIGINT, SIGKILL or SIGTERM ended. Other signals are crashes."""
 
 ENDING_EVENT_LINES: Final = (
     EventLine(
@@ -96,12 +100,21 @@ ENDING_EVENT_LINES: Final = (
         composed=True,
     ),
     EventLine(
-        anchor="exitcode: -",
-        regex=r"failed \(exitcode: -(?P<signal>\d+)\) local_rank: \d+",
+        anchor="(exitcode: ",
+        regex=rf"failed \(exitcode: (?P<code>{_KILLED_CODE})\) local_rank: \d+",
         kind="killed",
         example="E1120 10:00:00.000000 2301 torch/distributed/elastic/multiprocessing/api.py:874] "
         "failed (exitcode: -9) local_rank: 3 (pid: 2310) of binary: /usr/bin/python3",
         printed_by="pytorch/pytorch/torch/distributed/elastic/multiprocessing/api.py@v2.9.0",
+        composed=True,
+    ),
+    EventLine(
+        anchor=" death signal, ",
+        regex=r"Received (?:Signals\.SIG\w+|\d+) death signal, shutting down workers",
+        kind="killed",
+        example="W1016 06:21:18.872000 2301 torch/distributed/elastic/agent/server/api.py:688] "
+        "Received Signals.SIGINT death signal, shutting down workers",
+        printed_by="pytorch/pytorch/torch/distributed/elastic/agent/server/api.py@v2.9.0",
         composed=True,
     ),
     EventLine(
@@ -141,7 +154,7 @@ ENDING_EVENT_LINES: Final = (
     EventLine(
         anchor="Error",
         regex=MESSAGE_PREFIX
-        + r"(?!CommandNotFoundError: )"  # conda's message to a shell without its setup
+        + r"(?!(?:CommandNotFound|Conda)Error: )"  # conda's messages to a shell without its setup
         r"(?P<error>(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception)(?:: .*)?)$",
         kind="error",
         example="[rank4]:[rank4]: RuntimeError: NCCL communicator was aborted on rank 4.",
@@ -158,8 +171,8 @@ ENDING_EVENT_LINES: Final = (
         composed=True,
     ),
     EventLine(
-        anchor="exits with return code = -",
-        regex=r"exits with return code = (?P<code>-\d+)",
+        anchor="with return code = ",
+        regex=rf"exits with return code = (?P<code>{_KILLED_CODE})(?!\d)",
         kind="killed",
         example="[2026-11-20 15:01:10,918] [ERROR] [launch.py:325:sigkill_handler] "
         "['/usr/bin/python', 'train.py'] exits with return code = -9",
@@ -168,7 +181,7 @@ ENDING_EVENT_LINES: Final = (
     ),
     EventLine(
         anchor="failed (exitcode: ",
-        regex=r"failed \(exitcode: (?P<code>[1-9]\d*)\) local_rank: \d+",
+        regex=r"failed \(exitcode: (?P<code>-?[1-9]\d*)\) local_rank: \d+",
         kind="error",
         example="E1120 10:00:00.000000 2301 torch/distributed/elastic/multiprocessing/api.py:874] "
         "failed (exitcode: 1) local_rank: 3 (pid: 2310) of binary: /usr/bin/python3",
@@ -182,6 +195,16 @@ ENDING_EVENT_LINES: Final = (
         example="Root Cause (first observed failure):",
         printed_by="pytorch/pytorch/torch/distributed/elastic/multiprocessing/errors/__init__.py"
         "@v2.9.0",
+        composed=True,
+    ),
+    EventLine(
+        anchor="Training ",
+        regex=MESSAGE_PREFIX + r"Training (?:is )?(?:done|completed?|finished)"
+        r"(?: in [\d.,]{1,20} ?(?:s|sec|seconds|min|minutes|h|hours))?[.!]{0,3}\s*$",
+        kind="end",
+        overtakes=True,  # a script may train again, and its prints may wait in a buffer
+        example="Training done in 49.87 seconds.",
+        printed_by=SCRIPTS,
         composed=True,
     ),
     EventLine(
@@ -211,6 +234,9 @@ LAUNCHER_SUMMARY: Final = re.compile(
 The rank's own error may appear before its last step lines, which arrive late through a pipe;
 torchrun repeats the error, indented.
 """
+
+SIGNAL_CODE: Final = re.compile(r"exit(?:code:|s with return code =) -\d")
+"""Exit code of a process that a signal ended: the cause, unless the rank prints an error."""
 
 FAILURE_EVENT_KINDS: Final = ("out_of_memory", "error", "killed")
 ENDING_EVENT_KINDS: Final = (*FAILURE_EVENT_KINDS, "end", "checkpoint")
@@ -278,7 +304,11 @@ def _cause(bad: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | None:
     not_killed = [e for e in bad if not LAUNCHER_KILL.search(e["text"])]
     memory = [e for e in not_killed if e["kind"] == "out_of_memory"]
     specific = [
-        e for e in not_killed if e["kind"] != "error" or not LAUNCHER_SUMMARY.search(e["text"])
+        e
+        for e in not_killed
+        if e["kind"] != "error"
+        or not LAUNCHER_SUMMARY.search(e["text"])
+        or SIGNAL_CODE.search(e["text"])
     ]
     cause = next(iter((*memory, *specific, *not_killed, *bad)), None)
     if cause is not None and LAUNCHER_SUMMARY.search(cause["text"]):

@@ -50,6 +50,15 @@ class StartWatch:
         """Forget failures: training went on."""
         self.last_failure, self._is_over = 0, False
 
+    def note_start(self, mark: StartMark) -> None:
+        """Note a start line of the open launch.
+
+        Errors before its first start line are of the job script, unless a launch is over.
+        """
+        if not (self.marks or self._is_over):
+            self.last_failure = 0
+        self.marks.add(mark)
+
     def is_other_launch(self, mark: StartMark) -> bool:
         """Return whether a start line belongs to another launch than the lines before."""
         return self._is_over or (self.last_failure > 0 and mark in self.marks)

@@ -193,8 +193,9 @@ class LineMatcher:
         if event_line.read is not None:
             printed = read_facts(event_line.read, printed)
         step, seconds = printed.pop("step", None), printed.pop("seconds", None)
+        quote = quoted_match(text, match)
         return event_row(
-            number, event_line.kind, text, printed, parse_optional(parse_integer, step)
+            number, event_line.kind, quote, printed, parse_optional(parse_integer, step)
         ) | {
             "logged_at": self.stamp(text, match.end()),
             "seconds": _times(parse_optional(float, seconds), event_line.factors.get("seconds")),
@@ -288,6 +289,21 @@ class LineMatcher:
         match = match or _HEAD_STAMP.search(text, 0, reach)
         stamp = match["stamp"] if match else None  # a user's regex may match without one
         return None if stamp is None else parse_stamp(stamp)
+
+
+def begins_late(match: re.Match[str]) -> bool:
+    """Return whether a match begins so late in its line that it may not be quoted."""
+    return match.start() > MAX_QUOTED_CHARS // 4
+
+
+def quoted_match(text: str, match: re.Match[str]) -> str:
+    """Return the quoted part of a line: of a long line the beginning and a late match.
+
+    Launchers print a long command before an exit code.
+    """
+    if len(text) <= MAX_QUOTED_CHARS or not begins_late(match):
+        return text[:MAX_QUOTED_CHARS]
+    return f"{text[: MAX_QUOTED_CHARS // 4]}…{text[match.start() :]}"[:MAX_QUOTED_CHARS]
 
 
 def event_row(

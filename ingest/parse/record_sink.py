@@ -177,7 +177,7 @@ class RecordSink:
             self._start_line = number, text
             if self.launch.rows:
                 self._watch = StartWatch()
-        self._watch.marks.add(mark)
+        self._watch.note_start(mark)
 
     def note_command(self, number: int) -> None:
         """Note a command that starts a training: the next step is of another launch.

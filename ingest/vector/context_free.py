@@ -10,7 +10,7 @@ from typing import Any, Final
 from ..core.prefilter import numbered_literals
 from ..decode.line_text import decode_line
 from ..formats.spec import EventLine, StepLine
-from ..parse.line_matcher import SYNTHETIC_LOG_MARK, LineMatcher
+from ..parse.line_matcher import SYNTHETIC_LOG_MARK, LineMatcher, begins_late
 from ..parse.step_fields import RejectedLineError
 from ..parse.unmatched_lines import line_kind
 from .format_watch import FormatWatch
@@ -63,10 +63,10 @@ class ContextFreeReader:
         return self._read_known(text)
 
     def _read_event(self, text: str, form: EventLine, match: re.Match[str]) -> EventReading | None:
-        """Read an event; return None if the line also states facts, or bounds a launch."""
+        """Read an event; return None if the line states more, or is quoted in parts."""
         says_more = form.with_facts or self.matcher.facts_before(text, match)
         bounds_launch = form.begins or form.ends_training or self.matcher.begins_launch(text)
-        if says_more or bounds_launch:
+        if says_more or bounds_launch or begins_late(match):
             return None
         return _event_reading(self.matcher.event_row(0, text, form, match))
 

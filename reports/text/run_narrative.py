@@ -62,10 +62,15 @@ def _last_step(row: MetricsRow) -> str:
 
 
 def _cut(text: str) -> str:
-    """Return the beginning of a long line, up to a word."""
+    """Return a long line without its middle, cut at words.
+
+    Launchers print the cause last.
+    """
     if len(text) <= MAX_OUTCOME_TEXT:
         return text
-    return f"{text[: MAX_OUTCOME_TEXT - 1].rpartition(' ')[0]}…"
+    end = MAX_OUTCOME_TEXT // 4
+    begin = text[: MAX_OUTCOME_TEXT - end - 3].rpartition(" ")[0]
+    return f"{begin} … {text[-end:].partition(' ')[2] or text[-end:]}"
 
 
 def _ranks(row: MetricsRow) -> str:

@@ -17,7 +17,7 @@ def infer_sizes(launches: Sequence[LaunchView]) -> list[list[Fact]]:
 
 
 def _shared_batches(launch: LaunchView) -> list[Fact]:
-    """Return the GPUs of a launch whose script groups ranks to share a micro-batch.
+    """Return the GPUs of a launch, also of ranks that share a micro-batch.
 
     DeepSpeed calls the data-parallel ranks its world. The code that groups the others (an `mpu`
     argument) prints nothing. But every process prints its start, and since 0.17 the engine prints
@@ -27,7 +27,7 @@ def _shared_batches(launch: LaunchView) -> list[Fact]:
     `engines`); two such numbers do not give the GPUs.
     """
     begun, models = _set_up(launch)
-    shards = stated_size(launch, "data_parallel") if begun > 1 or models > 1 else None
+    shards = stated_size(launch, "data_parallel") if begun > 1 or models else None
     if shards is None:
         return []
     gpus = stated_size(launch, "gpus")
@@ -39,12 +39,15 @@ def _shared_batches(launch: LaunchView) -> list[Fact]:
         why = f"{shards} data-parallel ranks, of which each is {sharing} GPUs"
     elif begun > shards * sharing and begun % shards == 0:
         every, why = begun, f"{begun} processes begin, for {shards} data-parallel ranks"
+    elif models == 1 and sharing == (degrees["context_parallel"] or 1):
+        every, why = shards * sharing, f"{shards} data-parallel ranks, and no rank shares a model"
     else:
         return []
-    one_world = models == 1 or len(_stated_values(launch, "data_parallel")) == 1
+    is_shared = every > shards * sharing or models > 1
+    one_world = (is_shared and models == 1) or len(_stated_values(launch, "data_parallel")) == 1
     sizes = [("gpus", every)] if gpus is None and one_world else []
     unknown = not (degrees["tensor_parallel"] or degrees["pipeline_parallel"])
-    if unknown and (models > 1 or gpus == begun):
+    if is_shared and unknown and (models > 1 or gpus == begun):
         sizes.append(("tensor_parallel", every // shards // (degrees["context_parallel"] or 1)))
     origin = f"inferred: {why}"
     return [{"name": n, "value": str(v), "origin": origin, "line": None} for n, v in sizes]

@@ -13,7 +13,12 @@ from fairmfu.ingest.core import spill
 from fairmfu.ingest.core.schema import EVENT_KINDS, OUTCOMES
 from fairmfu.ingest.formats.spec import EventLine
 from fairmfu.ingest.launches.event_rows import EventRows
-from fairmfu.ingest.launches.outcomes import ENDING_EVENT_LINES, LSF_REPORT, launch_outcome
+from fairmfu.ingest.launches.outcomes import (
+    ENDING_EVENT_LINES,
+    LSF_REPORT,
+    SCRIPTS,
+    launch_outcome,
+)
 from fairmfu.ingest.launches.row_chunks import MAPPING_ROW_WEIGHT
 from fairmfu.ingest.launches.step_rows import StepRows
 from fairmfu.ingest.parse.record_sink import ParsedSource
@@ -28,7 +33,7 @@ def test_an_example_is_its_own_kind_first(line: EventLine) -> None:
     )
     assert next(hits).kind == line.kind
     assert line.kind in EVENT_KINDS
-    if line.printed_by != LSF_REPORT:  # no public source
+    if line.printed_by not in (LSF_REPORT, SCRIPTS):  # no public source
         assert re.match(r"[\w.-]+/[\w.-]+/[\w./-]+\.(py|c|cpp)(@[\w.]+)?$", line.printed_by)
 
 
@@ -67,6 +72,17 @@ NOT_FINITE = (
         ([step(1), SIGTERM], None, "killed"),
         ([step(1), "Killing subprocess 7", "['a'] exits with return code = -9"], None, "killed"),
         ([step(1), "Killing subprocess 7", "['a'] exits with return code = 1"], None, "crashed"),
+        ([step(1), "['a'] exits with return code = -6"], None, "crashed"),
+        ([step(1), "['a'] exits with return code = 143"], None, "killed"),
+        ([step(1), "failed (exitcode: -11) local_rank: 0 (pid: 7)"], None, "crashed"),
+        ([step(1), "failed (exitcode: -15) local_rank: 0 (pid: 7)"], None, "killed"),
+        ([step(1), f"['{'a' * 600}'] exits with return code = -9"], None, "killed"),
+        (
+            [step(1), "api.py:688] Received Signals.SIGINT death signal, shutting down workers"],
+            None,
+            "killed",
+        ),
+        ([step(1), "Training done in 49.87 seconds."], None, "completed"),
         ([step(1), KILLED, ERROR], None, "killed"),
         ([step(1), ERROR, OOM], None, "out_of_memory"),
         ([step(1), KILLED], 20, "killed"),
@@ -102,9 +118,9 @@ AFTER = "[rank2]: torch.distributed.DistBackendError: remote process exited"
     ("lines", "name", "text"),
     [
         ([ABORTED, CHILD, ROOT, "  traceback : Traceback", TRITON], "crashed", TRITON),
-        ([ABORTED, CHILD, ROOT, "  traceback : Signal 6 (SIGABRT)"], "killed", ABORTED),
-        ([ABORTED, CHILD, ROOT, "  traceback : Signal 6", AFTER], "killed", ABORTED),
-        ([ABORTED, CHILD, ROOT, "  traceback : Signal 6", ABORTED, TRITON], "killed", ABORTED),
+        ([ABORTED, CHILD, ROOT, "  traceback : Signal 6 (SIGABRT)"], "crashed", ABORTED),
+        ([ABORTED, CHILD, ROOT, "  traceback : Signal 6", AFTER], "crashed", ABORTED),
+        ([ABORTED, CHILD, ROOT, "  traceback : Signal 6", ABORTED, TRITON], "crashed", ABORTED),
         ([ERROR, ABORTED, CHILD, ROOT, TRITON], "crashed", ERROR),
         ([KILLED, ABORTED, CHILD, ROOT, TRITON], "killed", KILLED),
         ([ABORTED, CHILD, ROOT, TRITON, OOM], "out_of_memory", OOM),
@@ -152,6 +168,7 @@ def test_a_last_step_without_a_line_has_a_checkpoint(
         "error_if_nonfinite = True",
         "        raise RuntimeError(message)",
         "    CommandNotFoundError: Your shell has not been properly configured to use 'conda'.",
+        "CondaError: Run 'conda init' before 'conda deactivate'",
         "UserWarning: a RuntimeError would follow",
     ],
 )
@@ -351,3 +368,13 @@ def test_a_launch_without_steps_has_not_reached_its_plan() -> None:
     assert launch_outcome(StepRows(None, [None]), events, 10)[0] == "incomplete"
     events.append({"line": 6, "kind": "end", "step": None, "text": " done "})
     assert launch_outcome(StepRows(None, [None]), events, 10) == ("completed", 6, "done")
+
+
+def test_the_quote_of_a_long_command_has_its_exit_code(parse: Callable[..., ParsedSource]) -> None:
+    command = f"[launch.py:321:sigkill_handler] ['python', '{'a' * 600}']"
+    (launch,) = parse("torchtitan", [step(1), f"{command} exits with return code = -6"]).launches
+    name, _, text = launch_outcome(launch.rows, launch.events, None)
+    assert name == "crashed"
+    assert text is not None
+    assert text.startswith("[launch.py:321:sigkill_handler]")
+    assert text.endswith("…exits with return code = -6")

@@ -125,6 +125,12 @@ def test_without_a_report_the_same_start_line_of_a_rank_begins_a_launch(
     [
         pytest.param(ERROR + header(1, 200) + steps(2), id="error of a preamble"),
         pytest.param(
+            "RuntimeError: of the job script\n"
+            + 2 * header(1, 200).replace("[rank4]:", "")
+            + steps(2),
+            id="error of a preamble, ranks unknown",
+        ),
+        pytest.param(
             "[rank0]" + PREFIX[7:].format(minute=1) + "Starting job: debug\n"
             "[rank0]:[rank0]: ImportError: no flash attention\n" + header(1, 200) + steps(2),
             id="caught error between two start lines",
@@ -141,7 +147,7 @@ def test_a_start_line_of_the_same_launch_begins_no_other(text: str, launches: La
 
 def test_a_step_after_a_failure_shows_that_the_launch_went_on() -> None:
     watch, mark = StartWatch(), StartMark("0", "device mesh with")
-    watch.marks.add(mark)
+    watch.note_start(mark)
     watch.note_events([{"line": 7, "kind": "error", "text": "ValueError: caught"}])
     assert watch.is_other_launch(mark)
     assert not watch.is_other_launch(StartMark("1", "device mesh with"))

@@ -115,6 +115,15 @@ def test_gpus_that_share_a_batch(text: str, measured: Measured) -> None:
     assert (row["gpus"], row["tensor_parallel"]) == (GPUS, SHARE)
 
 
+@pytest.mark.parametrize("begin", ["", BEGINS])
+def test_gpus_that_each_have_a_model(begin: str, measured: Measured) -> None:
+    """Nothing else of such a log states its GPUs."""
+    groups = GROUPS.replace(f"mp_world_size={SHARE}", "mp_world_size=1")
+    row = measured(begin + groups + dump())
+    assert row["tgs"] == pytest.approx(TGS * SHARE)
+    assert (row["gpus"], row["tensor_parallel"]) == (RANKS, None)
+
+
 @pytest.mark.parametrize("begin", ["", BEGIN])
 def test_a_world_that_the_engine_groups_itself_is_not_of_data_parallel_ranks(
     begin: str, measured: Measured
