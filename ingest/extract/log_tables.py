@@ -38,7 +38,7 @@ from ..facts import facts as given
 from ..facts.companion_files import facts_from_companions, without_other_runs
 from ..formats.launch_view import Fact
 from ..formats.registry import CACHED_MODEL
-from ..formats.spec import ENGINE_PRECEDENCE, LogFormat
+from ..formats.spec import ENGINE_PRECEDENCE, LogFormat, StepLine
 from ..launches import outcomes
 from ..launches.event_rows import EventRows
 from ..launches.launch import Launch
@@ -480,12 +480,18 @@ def _run(
         "elapsed_excludes_data": primary.elapsed_excludes_data and not with_data,
         "rate_covers": primary.rate_covers,
         "rate_excludes_data": primary.rate_excludes_data,
-        "evidence": list(primary.evidence),
+        "evidence": [*primary.evidence, *_further_evidence(launch.rows.forms())],
         "quirks": list(primary.quirks),
         "engine_below": primary.engine_below,
         "times_elsewhere": primary.times_elsewhere,
         "phase_timers": primary.stored_value("phase_timers"),
     }
+
+
+def _further_evidence(forms: Sequence[StepLine]) -> list[str]:
+    """Return the kinds of time evidence that all forms of a launch's lines add."""
+    first = forms[0].evidence if forms else ()
+    return [kind for kind in first if all(kind in form.evidence for form in forms)]
 
 
 def _label(launch: Launch, number: int, writers_of_file: Sequence[str | None]) -> str:

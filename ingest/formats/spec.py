@@ -52,6 +52,7 @@ class StepLine:
     line of its rank. `every_step`: printed at every step, whatever the log interval and other
     lines. `counts`: LAUNCH_STEPS or MICRO_STEPS if `step` is not the step of the training.
     `times_data`: its time has the wait for data, even if the format's `elapsed_excludes_data`.
+    `evidence`: kinds of time evidence beyond the format's, of launches with such lines only.
     """
 
     anchor: str
@@ -65,6 +66,7 @@ class StepLine:
     numbered: bool = False
     every_step: bool = False
     counts: str | None = None
+    evidence: Sequence[str] = ()
     may_continue: bool = False
     times_data: bool = False
     composed: bool = False

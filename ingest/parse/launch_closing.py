@@ -146,7 +146,7 @@ def _stretch(launch: Launch, steps: int, known_by: str) -> None:
 
 def _state_steps_counted(launch: Launch) -> None:
     line = launch.rows[0]["line"]
-    why = f"inferred: no line prints its step, nor the log how many lie between two (log:{line})"
+    why = f"inferred: no step line prints its step, and nothing else proves it (log:{line})"
     launch.facts.append(fact_row(line, "steps_counted", "true", why, launch.first_step_text))
 
 

@@ -85,6 +85,12 @@ FIND_END: Final = MessageKind(
     "Find the rest of the log, or why the run stopped at step {last:,} of {whole:,}",
     when="The log ends before the last planned step, without an error or an end message.",
 )
+FIND_REST: Final = MessageKind(
+    "next-find-rest",
+    "Find the rest of the log: no line that was read shows how many of {whole:,} steps were "
+    "trained",
+    when="The log states the planned steps, but no step with its number, and has no end.",
+)
 PROFILE_STEPS: Final = MessageKind(
     "next-profile-steps",
     "Profile some steps (phase timers, torch.profiler): {flops} TFLOP/s per GPU is little for "

@@ -68,9 +68,12 @@ def _failure(row: MetricsRow) -> Iterator[Gain]:
         yield FAILED, messages.RAISE_TIME_LIMIT()
     elif outcome == "killed" and (job := SLURM_JOB.search(text)):
         yield FAILED, messages.ASK_SLURM(job=job[1])
-    elif outcome == "incomplete" and (row["last_step"] or 0) < (row["total_steps"] or 0):
-        last, whole = row["last_step"] or 0, row["total_steps"]
-        yield CUT, messages.FIND_END(last=last, whole=whole)
+    elif outcome == "incomplete" and (whole := row["total_steps"]):
+        last = row["last_step"]
+        if last is None:
+            yield CUT, messages.FIND_REST(whole=whole)
+        elif last < whole:
+            yield CUT, messages.FIND_END(last=last, whole=whole)
 
 
 def _memory_levers(row: MetricsRow) -> Iterator[str]:

@@ -24,7 +24,7 @@ def of_samples(message: Message) -> Message:
 
 NO_STEP: Final = MessageKind(
     "no-step",
-    "This launch has no training step",
+    "No training step was read",
     when="A launch has no step line.",
 )
 SINGLE_STEP: Final = MessageKind(
@@ -63,8 +63,8 @@ ONLY_ENGINE_TIMES: Final = MessageKind(
 )
 ONLY_TOTAL_TIME: Final = MessageKind(
     "only-total-time",
-    "The log times only the whole run, start-up included, so it gives an end-to-end rate{rate} and "
-    "no TGS; {elsewhere}",
+    "Only the whole run has a time that was read, start-up included, so it gives an end-to-end "
+    "rate{rate} and no TGS; {elsewhere}",
     when="The log prints the time of the whole run, and no time of a step.",
 )
 ONLY_LAST_LINE: Final = MessageKind(

@@ -30,7 +30,8 @@ def step_rates(
     """Return the rates of the steady steps, with the interval of the time per step.
 
     A step is a logged step: an optimizer step, or a micro-step (`step_unit`). Samples and tokens
-    are of all GPUs. Unknown values are None. A rate of unknown tokens times no step.
+    are of all GPUs. Unknown values are None. A rate of unknown tokens times no step, nor do counted
+    lines of an unknown number of steps.
 
     windows: of one run, marked
     preferred: kinds of time evidence, the best first
@@ -50,10 +51,11 @@ def step_rates(
     }
     counted, has_tokens = count_steps(windows), windows.has_any("tokens_per_gpu")
     evidence = choose_evidence(counted, [e for e in preferred if e != "rate" or has_tokens])
-    if evidence is None:
+    steps = facts.get("log_interval") if facts.get("steps_counted") else 1
+    if evidence is None or steps is None:
         return columns
     steady = steady_windows(counted, evidence)
-    spans = counted[f"{evidence}_span"][steady.indices]
+    spans = counted[f"{evidence}_span"][steady.indices] * steps
     seconds = total(steady.seconds) / total(spans)
     stalls = counted["stall_s"][steady.indices]
     coarse = evidence_rounding(counted, steady, evidence)

@@ -48,6 +48,7 @@ from .time_breakdown import START_UP, WARM_UP, time_lost
 from .unlogged_work import UNLOGGED_WORK
 from .warmup import MAX_WARM_UP_SHARE
 from .windows import (
+    ENGINE_EVIDENCE,
     MAX_STEP_IMBALANCE,
     NON_TRAINING_EVENTS,
     PROFILED_STEPS,
@@ -273,10 +274,11 @@ def _without_steps(run: Mapping[str, Any], facts: dict[str, Any]) -> dict[str, A
 
 def _step_columns(windows: RunArrays, facts: dict[str, Any]) -> dict[str, Any]:
     """Return columns that need no steady rate: steps, token basis, lengths, data wait."""
+    is_counted = bool(facts.get("steps_counted"))  # from the first line of what may be an excerpt
     return {
         "steps": windows.height,
-        "first_step": windows.value("step"),
-        "last_step": windows.value("step", -1),
+        "first_step": None if is_counted else windows.value("step"),
+        "last_step": None if is_counted else windows.value("step", -1),
         "token_basis": _token_basis(windows, facts),
         "attention_ratio": _weighted(windows, "attention_ratio"),
         "document_pairs": document_pairs(windows, facts),
@@ -707,7 +709,7 @@ def _no_rate(windows: RunArrays, run: dict[str, Any], facts: dict[str, Any]) -> 
     run: as in `summarise`, with known facts of the whole run
     """
     unclean = messages.NO_CLEAN_WINDOW if windows.height > 1 else messages.SINGLE_STEP
-    times = ("elapsed", "clock", "stamp", "engine")
+    times = [kind for kind in (*run["evidence"], ENGINE_EVIDENCE) if kind != "rate"]
     timed = any(windows.has_any(f"{time}_time") for time in times)
     missing = counts.missing_rate_facts(windows, run, facts)
     uncounted = timed and not windows.has_any("tokens_per_gpu")

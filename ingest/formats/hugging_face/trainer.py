@@ -540,6 +540,21 @@ HF_CONSOLE: Final = LogFormat(
             printed_by=f"{CALLBACKS_SOURCE} ProgressCallback.on_log",
         ),
         StepLine(
+            anchor=">> {'loss': ",
+            regex=r"\[INFO\|\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\] (?:logging|callbacks)\.py:\d{1,5} >> "
+            r"\{(?P<pairs>'loss': .*?)\}",
+            pair=_PAIR,
+            columns=DICT_COLUMNS,
+            tells=OBJECTIVE_KEYS,
+            numbered=True,
+            evidence=("stamp",),  # of the file's own handler, which waits in no buffer
+            example="[INFO|2026-11-20 15:09:01] logging.py:157 >> {'loss': 2.2818, "
+            "'learning_rate': 2.5000e-06, 'epoch': 0.29}",
+            printed_by="hiyouga/LLaMA-Factory/src/llamafactory/extras/logging.py@v0.9.1 "
+            "LoggerHandler",
+            composed=True,
+        ),
+        StepLine(
             anchor="{'loss': ",
             regex=rf"{COPY_PREFIX}\{{(?P<pairs>'loss': .*?)\}}",
             pair=_PAIR,

@@ -521,6 +521,28 @@ def test_counted_lines_give_no_rate_by_the_batch(tmp_path: Path) -> None:
     assert rates("'num_input_tokens_seen': {}, ")[:2] == (8192.0, 8192.0)
 
 
+@pytest.mark.parametrize(
+    ("prefix", "interval", "seconds"),
+    [
+        ("[INFO|2026-11-26 22:{:02}:01] logging.py:157 >> ", 5, 12.0),
+        ("[INFO|2026-11-26 22:{:02}:01] logging.py:157 >> ", None, None),
+        ("2026-11-26T22:{:02}:01.5Z ", 5, None),  # a collector's stamps, of a buffer
+    ],
+)
+def test_the_stamps_of_llamafactorys_own_file_time_its_dicts(
+    prefix: str, interval: int | None, seconds: float | None, tmp_path: Path
+) -> None:
+    """No time was read, and each window was said to hold start-up, an evaluation or the like."""
+    lines = [prefix.format(minute) + DICT.format(2.0 + minute / 100) for minute in range(8)]
+    facts = {"seq_len": 2048, "packed": True, "global_batch_size": 16}
+    known = facts if interval is None else facts | {"log_interval": interval}
+    (row,) = metrics_of(tmp_path / "run.log", lines, **known)
+    assert row["seconds_per_step"] == seconds
+    assert (row["steps"], row["last_step"]) == (8, None)  # counted
+    assert row["tgs"] == (seconds and pytest.approx(16 * 2048 / 2 / seconds))
+    assert not of_kind(row, messages.NO_CLEAN_WINDOW)
+
+
 @pytest.mark.parametrize(("key", "told"), OBJECTIVE_KEYS.items())
 def test_keys_of_trl_tell_what_the_loss_is_of(
     key: str, told: tuple[str, str], parse: Callable[..., ParsedSource]

@@ -87,6 +87,15 @@ def test_a_failure_has_its_next_place_to_look(outcome: str, text: str, kind: str
     assert found.endswith(kind)
 
 
+def test_a_log_without_a_known_step_stopped_at_no_step() -> None:
+    """It said that the run stopped at step 0."""
+    known = row(outcome="incomplete", total_steps=290, last_step=22)
+    assert next_steps(known)[0].endswith("why the run stopped at step 22 of 290.")
+    unknown = row(outcome="incomplete", total_steps=290, last_step=None)
+    assert next_steps(unknown)[0].endswith("shows how many of 290 steps were trained.")
+    assert kinds(outcome="incomplete", total_steps=290, last_step=290) == []
+
+
 def test_an_error_without_a_lever_has_no_advice() -> None:
     assert kinds(outcome="crashed", outcome_text="KeyError: 'labels'") == []
     assert kinds(outcome="killed", outcome_text="SIGTERM") == []

@@ -195,8 +195,8 @@ def test_a_rate_that_is_not_ranked_has_its_doubt_beside_it() -> None:
 
 
 def test_an_unknown_rate_has_its_reason() -> None:
-    ended = row(steps=0, warnings=["This launch has no training step."], warning_kinds=["no-steps"])
-    assert diagnosis(ended)[1:] == ["Rate: unknown, because this launch has no training step."]
+    ended = row(steps=0, warnings=["No training step was read."], warning_kinds=["no-steps"])
+    assert diagnosis(ended)[1:] == ["Rate: unknown, because no training step was read."]
 
 
 def of_step(**shares: float) -> list[dict[str, Any]]:
