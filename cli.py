@@ -750,7 +750,7 @@ def _echo_outcome(outcome: Outcome, *, verbose: bool = False) -> None:
         _say(outcome.message)
     elif outcome.status == "read":
         unread = f", {outcome.unread_lines:,} unread" if outcome.unread_lines else ""
-        steps, others = _lines(outcome.step_lines, "step"), _lines(outcome.other_lines, "other")
+        steps, others = _steps(outcome), _lines(outcome.other_lines, "other")
         names = _names(outcome.names)
         _say(f"{path}: {outcome.log_format}, {steps}{unread}, {others}{names}")
         if verbose:
@@ -775,6 +775,14 @@ def _names(names: Sequence[str]) -> str:
 
 MAX_NAMES: Final = 3
 """Most runs of one file to name."""
+
+
+def _steps(outcome: Outcome) -> str:
+    """Return the number of step lines, or of steps with several lines each."""
+    lines = _lines(outcome.step_lines, "step")
+    if 0 < outcome.steps < outcome.step_lines:
+        return f"{outcome.steps:,} step{'' if outcome.steps == 1 else 's'} in {lines}"
+    return lines
 
 
 def _lines(number: int, kind: str) -> str:

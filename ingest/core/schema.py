@@ -423,7 +423,11 @@ READING_CHANGES: Final[tuple[ReadingChange, ...]] = (
         "an error of a job script begins no launch, only SIGINT, SIGKILL and SIGTERM are kills, "
         "and `Training done` is an end"
     ),
-    ReadingChange("the stamps of LLaMA-Factory's own log file time its dicts", ("hf-trainer",)),
+    ReadingChange(
+        "the stamps of LLaMA-Factory's own log file time its dicts, and ms-swift's dicts have the "
+        "planned steps",
+        ("hf-trainer",),
+    ),
 )
 """In order of time; never remove an entry. Sources read before the last one need another reading.
 """

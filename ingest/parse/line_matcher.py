@@ -46,6 +46,9 @@ MAX_PREFIX_CHARS: Final = 64
 BRACKETED_HEAD: Final = re.compile(r"\A(?:\s*\[[^][]*\])*\s*(?:rank=\d+\s*)?")
 """Stamp, level, source and rank: DeepSpeed's exceed MAX_PREFIX_CHARS and state no fact."""
 
+INLINE_CODE: Final = re.compile(r"`[^`]+`")
+"""Code within a sentence of a Markdown page, which may quote fields of a step."""
+
 _COMMAND: Final = GuardedRegex(COMMAND_LINE)
 _HEAD_STAMP: Final = re.compile(PLATFORM_STAMP)
 
@@ -252,7 +255,7 @@ class LineMatcher:
                 patterns = (pattern.regex for pattern, _ in self._facts if pattern.begins == words)
                 best = max((longest_matched_prefix(pattern, text) for pattern in patterns), key=len)
                 return f'cut off or damaged: understood up to "…{best[-40:]}", so it states nothing'
-        if not facts and self._pieces.search(text):
+        if not facts and self._pieces.search(INLINE_CODE.sub("", text)):
             return f"holds fields of a step of {self.primary.name}, not as a step line has them"
         return ""
 

@@ -116,6 +116,7 @@ class Outcome(NamedTuple):
     status: str
     message: str
     log_format: str = ""
+    steps: int = 0
     step_lines: int = 0
     unread_lines: int = 0
     other_lines: int = 0
@@ -866,6 +867,7 @@ def _outcome(
 ) -> Outcome:
     counts = {key: row[key] for key in ("log_format", "step_lines", "unread_lines", "other_lines")}
     counts["cost"] = _cost(row)
+    counts["steps"] = read.heights["steps"] if isinstance(read, LogRows) else read["steps"].height
     if strict and row["unread_lines"]:
         first = _first_unread(read)
         refused = UNREAD_LINES_REFUSED(

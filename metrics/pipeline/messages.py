@@ -11,12 +11,12 @@ from ..formula.messages import FormulaInputError
 
 UNREAD_LINES: Final = MessageKind(
     "unread-lines",
-    "Cut-off or damaged lines of steps or facts were not read: {unread}",
+    "Lines of steps or facts were not read (cut off, damaged or too long): {unread}",
     when="A few lines that look like steps could not be read.",
 )
 MANY_UNREAD_LINES: Final = MessageKind(
     "many-unread-lines",
-    "{unread} of {every} lines of steps or facts are cut off or damaged and were not read",
+    "{unread} of {every} lines of steps or facts were not read (cut off, damaged or too long)",
     "unranked",
     when="More than a tenth of the lines that look like steps could not be read.",
     fix="ingest an undamaged copy of the log",

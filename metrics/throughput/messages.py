@@ -76,7 +76,7 @@ ONLY_LAST_LINE: Final = MessageKind(
 )
 SEVERAL_LAST_LINES: Final = MessageKind(
     "several-last-lines",
-    "The log has {lines} closing lines of different trainings and no step line, so no figure is of "
+    "The log has {lines} closing lines of several trainings, and no step line, so no figure is of "
     "one run",
     when="A log has several last lines of a training whose times differ, and no step line.",
     fix="ingest each training as a file of its own",

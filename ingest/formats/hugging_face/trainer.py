@@ -487,6 +487,7 @@ OBJECTIVE_KEYS: Final = {
 of their descendants in ms-swift and axolotl.
 """
 _PAIR: Final = r"'(?P<key>[^']+)': '?(?P<value>[^,'}]+)'?"
+_STEP_OF_TOTAL: Final = rf"(?:{'|'.join(map(re.escape, STEP_OF_TOTAL_KEYS))})"
 _BAR_SAYS: Final = (
     r"\(progress bar: step (?P<step>\d+) of (?P<total>\d+)(?: after (?P<since>\d+) s)?\)$"
 )
@@ -538,6 +539,20 @@ HF_CONSOLE: Final = LogFormat(
             example="{'loss': '6.947', 'grad_norm': '0.7694', 'learning_rate': '0.0004', "
             "'epoch': '0.01953'} (progress bar: step 5 of 40 after 1 s)",
             printed_by=f"{CALLBACKS_SOURCE} ProgressCallback.on_log",
+        ),
+        StepLine(
+            anchor="{'loss': ",
+            regex=rf"{COPY_PREFIX}\{{(?P<pairs>'loss': [^}}]*?'{_STEP_OF_TOTAL}': "
+            r"'\d{1,19}/(?P<total>\d+)'.*?)\}",
+            pair=_PAIR,
+            columns=DICT_COLUMNS,
+            facts={"total": "total_steps"},
+            tells=OBJECTIVE_KEYS,
+            numbered=True,  # for the regex; complete_row reads the step
+            example="{'loss': 0.21460216, 'epoch': 0.51, 'global_step/max_steps': '45/176', "
+            "'percentage': '25.57%', 'elapsed_time': '1h 6m 5s'}",
+            printed_by="modelscope/ms-swift/swift/trainers/callback.py@018a548 add_train_message",
+            composed=True,
         ),
         StepLine(
             anchor=">> {'loss': ",

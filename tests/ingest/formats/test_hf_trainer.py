@@ -378,6 +378,20 @@ def test_ms_swift_prints_the_step_and_the_time_in_the_dict(
     assert {row["peak_memory_bytes"] for row in rows} == {14.5 * 2**30}
 
 
+@pytest.mark.parametrize("key", ["global_step/max_steps", "iteration"])
+def test_a_dict_of_ms_swift_has_the_planned_steps(
+    key: str, parse: Callable[..., ParsedSource]
+) -> None:
+    """Only its .jsonl gave them, and a run that broke off was not seen to."""
+    lines = [
+        f"{{'loss': 0.2, 'epoch': 0.5, '{key}': '{step}/176', 'elapsed_time': '1h 7m {step}s'}}"
+        for step in (45, 46)
+    ]
+    (launch,) = parse("hf-trainer", lines).launches
+    assert launch.last_value("total_steps") == "176"
+    assert [row["step"] for row in launch.rows] == [45, 46]
+
+
 def test_ms_swift_had_another_key_in_the_middle_of_2024(parse: Callable[..., ParsedSource]) -> None:
     lines = [
         f'{{"loss": 1.85694408, "acc": 0.59182997, "epoch": 0.5, "steps[global_step/max_steps]": '

@@ -92,6 +92,7 @@ MESH: Final = (
         (MESH, ""),
         (MESH[:60], 'cut off or damaged: understood up to "…'),
         ("hello", ""),
+        ("**Results**: `memory: 63.54GiB (45%), tps: 25, mfu: 0.08%`", ""),  # of a Markdown page
         ("[rank0]: tps: 883  tflops: 183.59", "holds fields of a step of torchtitan"),
     ],
 )

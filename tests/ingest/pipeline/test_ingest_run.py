@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import sys
@@ -155,6 +156,15 @@ def test_nothing_is_written_where_nothing_changed(store: Store, log: Path, inges
     before = {path: path.stat().st_mtime_ns for path in store.path.rglob("*")}
     assert said(ingest(log.parent)) == UNCHANGED
     assert {path: path.stat().st_mtime_ns for path in store.path.rglob("*")} == before
+
+
+def test_steps_of_several_lines_are_counted_beside_them(log: Path, store: Store) -> None:
+    """A state file of 1,218 steps had 7,308 "step lines"."""
+    history = [{"epoch": step / 4, "loss": 2.5, "step": step} for step in (1, 2, 3)]
+    state = log.with_name("trainer_state.json")
+    write(state, json.dumps({"global_step": 3, "log_history": history, "max_steps": 3}, indent=2))
+    result = CliRunner().invoke(main, ["ingest", str(state), "--store", str(store.path)])
+    assert "hf-trainer-state, 3 steps in 15 step lines, " in result.stderr
 
 
 def test_the_command_counts_them_and_says_nothing_of_each(log: Path, store: Store) -> None:
