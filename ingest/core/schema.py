@@ -428,6 +428,7 @@ READING_CHANGES: Final[tuple[ReadingChange, ...]] = (
         "planned steps",
         ("hf-trainer",),
     ),
+    ReadingChange("more printed arguments and launch commands give facts"),
 )
 """In order of time; never remove an entry. Sources read before the last one need another reading.
 """
@@ -621,7 +622,8 @@ FACT_NAMES: Final[dict[str, FactName]] = {
     "offload": FactName(
         "text",
         "",
-        "what ZeRO keeps outside the GPU: optimizer, parameters, both with a comma, or none",
+        "what ZeRO or FSDP keeps outside the GPU: optimizer, parameters, both with a comma, or "
+        "none",
     ),
     "log_interval": FactName("int", "steps", "steps between two step lines"),
     "steps_counted": FactName(

@@ -2,7 +2,7 @@
 
 A ranking asks which framework is faster. A study asks what a change of facts does: one knob,
 several knobs, the number of GPUs, the accelerator, a new version, or nothing at all (repeats).
-Runs of one framework with equal facts are a `Setting`; a `Study` sets each setting beside a
+Runs of one log format with equal facts are a `Setting`; a `Study` sets each setting beside a
 baseline. Its ratios are of the rate per GPU, and no winner is claimed: the work may differ, as
 with another precision.
 
@@ -34,7 +34,7 @@ from .repeated_runs import (
 
 StudyKind = Literal["repeats", "change", "knobs", "scale", "accelerators"]
 
-DEVICE, GPUS = "device", "gpus"
+DEVICE, GPUS, FRAMEWORK = "device", "gpus", "framework"
 BATCH: Final = ("samples_per_update", "micro_batch_size", "gradient_accumulation")
 LAYOUT: Final = (
     *("replicas", "replica_groups", "tensor_parallel", "pipeline_parallel", "context_parallel"),
@@ -46,8 +46,8 @@ KNOBS: Final = (
 )
 SOFTWARE: Final = ("framework_version", "torch", "cuda", "nccl", "driver", "commit")
 """Facts that a log states or not by its version, so only known values differ."""
-FACTS: Final = (DEVICE, GPUS, *KNOBS, *SOFTWARE)
-"""Facts by which runs of one framework are told apart."""
+FACTS: Final = (DEVICE, GPUS, FRAMEWORK, *KNOBS, *SOFTWARE)
+"""Facts by which runs of one log format are told apart. One format may have several engines."""
 
 ASKED_AS: Final = {
     "accelerator": DEVICE,
@@ -61,7 +61,8 @@ FOLLOWS: Final[Mapping[str, tuple[str, ...]]] = {
     "samples_per_update": ("micro_batch_size", "gradient_accumulation", GPUS, *LAYOUT),
     "replicas": (GPUS, "tensor_parallel", "pipeline_parallel", "context_parallel"),
     "attention_pattern": ("packed",),
-    "commit": ("framework_version",),
+    "framework_version": (FRAMEWORK,),
+    "commit": ("framework_version", FRAMEWORK),
 }
 """Facts that follow from others: no difference of their own where one of those differs."""
 
@@ -83,7 +84,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """Runs of one framework with equal facts.
+    """Runs of one log format with equal facts.
 
     values: of FACTS; rows: its runs, those with a rate first, the fastest first
     side: their rate, pooled, of one GPU if their number is known; None if no run has one
@@ -337,11 +338,24 @@ def changes_between(before: Setting, after: Setting) -> tuple[Change, ...]:
 def _untold(name: str, *settings: Setting) -> bool:
     """Return whether a fact cannot be compared, because one log is silent.
 
-    DeepSpeed prints its ZeRO stage, so a silent log may be of a run without it.
+    An engine with ZeRO prints its stage, so a silent log of it may be of a run without it.
     """
+    one_engine = len({setting.values[FRAMEWORK] for setting in settings}) == 1
     silent = any(setting.values[name] is None for setting in settings)
-    unsaid = name in (*SOFTWARE, *LAYOUT, DEVICE, GPUS) and name != "zero_stage"
+    unsaid = name in (*SOFTWARE, *LAYOUT, DEVICE, GPUS) and not (
+        name == "zero_stage" and one_engine
+    )
     return silent and unsaid
+
+
+def partly_stated(settings: Iterable[Setting]) -> list[str]:
+    """Return the facts that some settings state, others do not, and no change has.
+
+    A plain value, such as one stage of a pipeline, is what a silent log means.
+    """
+    settings = [*settings]
+    values = {name: {setting.values[name] for setting in settings} for name in FACTS}
+    return [n for n, v in values.items() if not v <= PLAIN_VALUES and _untold(n, *settings)]
 
 
 # --- questions ----------------------------------------------------------------------------

@@ -24,7 +24,7 @@ from ..text.run_narrative import BAD_OUTCOMES, OUTCOME_LABELS
 from ..text.runs_table import Columns
 from ..text.tabular import GIB, count, percent, render_frame
 
-MATRIX_FACTS: Final = ("framework", "model", *FACTS)
+MATRIX_FACTS: Final = ("model", *FACTS)
 """Facts that can be the rows or the columns of a matrix."""
 
 _TYPES: Final[Mapping[str, Any]] = {

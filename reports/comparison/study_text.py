@@ -26,6 +26,7 @@ from fairmfu.metrics.compare.studies import (
     Effect,
     Setting,
     Study,
+    partly_stated,
     value_words,
 )
 from fairmfu.metrics.core.run_table import not_null, short_doubt, value_of
@@ -137,7 +138,10 @@ def _assumed(study: Study) -> str:
     unknown = [n for n in ASSUMED if all(setting.values[n] is None for setting in settings)]
     first = study.baseline.first
     unknown = unknown if first["work"] or first["model"] else ["model", *unknown]
-    return f" This assumes equal {_facts(unknown)}, which no log states." if unknown else ""
+    partly = partly_stated(settings)
+    told = f" This assumes equal {_facts(unknown)}, which no log states." if unknown else ""
+    also = f" Unknown for some, and may differ: {_facts(partly)}." if partly else ""
+    return told + also
 
 
 def _of_repeats(study: Study) -> str:

@@ -6,10 +6,15 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from ..spec import CompanionFile
-from .engine import BATCH_SHARING_KEYS, offload_facts
+
+BATCH_SHARING_KEYS: Final = {
+    "sequence_parallel_size": "context_parallel",
+    "autotp_size": "tensor_parallel",  # in `tensor_parallel`, at first in `zero_optimization`
+}
+"""Keys of the user's config: ranks that share the tokens of a micro-batch."""
 
 
-def _engine_config(values: Mapping[str, Any]) -> dict[str, str]:
+def engine_config(values: Mapping[str, Any]) -> dict[str, str]:
     """Return batch sizes, precision and ZeRO stage, unless "auto"."""
     names = {
         "train_batch_size": "global_batch_size",
@@ -22,12 +27,30 @@ def _engine_config(values: Mapping[str, Any]) -> dict[str, str]:
         if isinstance(section, dict) and section.get("enabled") is True:
             facts["precision"] = precision
     zero = values.get("zero_optimization")
-    if isinstance(zero, dict) and _is_int(zero.get("stage")):
-        facts["zero_stage"] = str(zero["stage"])
-        facts |= offload_facts(*(_device(zero.get(f"offload_{x}")) for x in ("param", "optimizer")))
+    facts |= zero_facts(zero)
     for section in (zero, values.get("tensor_parallel"), values):
         facts |= _sharing(section) if isinstance(section, dict) else {}
     return facts
+
+
+def zero_facts(section: object) -> dict[str, str]:
+    """Return the ZeRO stage of `zero_optimization`, and what it offloads."""
+    if not isinstance(section, dict) or not _is_int(section.get("stage")):
+        return {}
+    devices = (_device(section.get(f"offload_{part}")) for part in ("param", "optimizer"))
+    return {"zero_stage": str(section["stage"])} | offload_facts(*devices)
+
+
+def offload_facts(parameters: str | None, optimizer: str | None) -> dict[str, str]:
+    """Return what is kept outside the GPU, by the devices of both; None is the GPU."""
+    devices = {"optimizer": optimizer, "parameters": parameters}
+    moved = {part: str(name).lower() for part, name in devices.items()}
+    said = [
+        part if name == "cpu" else f"{part} ({name})"
+        for part, name in moved.items()
+        if name != "none"
+    ]
+    return {"offload": ", ".join(said) or "none"}
 
 
 def _device(section: object) -> str | None:
@@ -49,4 +72,4 @@ def _is_int(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
-ENGINE_CONFIG: Final = CompanionFile(names=("ds_config.json",), kind="JSON", read=_engine_config)
+ENGINE_CONFIG: Final = CompanionFile(names=("ds_config.json",), kind="JSON", read=engine_config)

@@ -43,6 +43,7 @@ from ..spec import (
     StepLine,
     known_line,
 )
+from .config_file import BATCH_SHARING_KEYS, offload_facts
 from .engines import settle_engines
 from .phases import engine_timers, micro_step_timers
 from .shared_batches import infer_sizes
@@ -154,13 +155,6 @@ def _of_megatron(lines: Sequence[str]) -> Mapping[str, str]:
         return {}
     ramp = {"batch_changes": BATCH_RAMP_NOTE} if BATCH_RAMP_ARGUMENT.search(text) else {}
     return {**megatron.ARGUMENTS_BLOCK.read(lines), **ramp}
-
-
-BATCH_SHARING_KEYS: Final = {
-    "sequence_parallel_size": "context_parallel",
-    "autotp_size": "tensor_parallel",  # in `tensor_parallel`, at first in `zero_optimization`
-}
-"""Keys of the user's config: ranks that share the tokens of a micro-batch."""
 
 
 CURRICULUM_NOTE: Final = (
@@ -438,18 +432,6 @@ EVENT_LINES: Final = (
 
 _OFFLOAD_DEVICE: Final = r"(?:\w+\(device=(?:<[\w.]+: )?'?)?"
 """Before the device, or before None."""
-
-
-def offload_facts(parameters: str | None, optimizer: str | None) -> dict[str, str]:
-    """Return what ZeRO keeps outside the GPU, by the devices of both; None is the GPU."""
-    devices = {"optimizer": optimizer, "parameters": parameters}
-    moved = {part: str(name).lower() for part, name in devices.items()}
-    said = [
-        part if name == "cpu" else f"{part} ({name})"
-        for part, name in moved.items()
-        if name != "none"
-    ]
-    return {"offload": ", ".join(said) or "none"}
 
 
 FACT_LINES: Final = (

@@ -7,10 +7,13 @@ that it uses, so the printed ones win.
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from typing import Any, Final
 
+from ..deepspeed.config_file import offload_facts, zero_facts
 from ..spec import PREFERENCE_OBJECTIVE, REINFORCEMENT_OBJECTIVE
 
 COUNTS: Final = {
@@ -46,6 +49,11 @@ FREEZING_KEYS: Final = (
     *("freeze_parameters_ratio", "freeze_parameters_regex", "freeze_trainable_layers"),
     *("trainable_parameters", "trainable_parameters_regex"),
 )
+ATTENTION_KEYS: Final = ("attn_impl", "attn_implementation", "flash_attn")
+"""Keys of the attention implementation: ms-swift, Transformers, LLaMA-Factory."""
+UNNAMED_ATTENTION: Final = ("none", "auto", "true", "false", "disabled", "")
+FSDP_SHARDINGS: Final = {"full_shard", "shard_grad_op", "hybrid_shard", "hybrid_shard_zero2"}
+"""Values of `fsdp` that shard a model; with `offload` its weights and optimizer are on the CPU."""
 SAVED_KEYS: Final = ("modules_to_save", "additional_target", "use_dora")
 """Keys of full training of some weights, and of adapters with more than low-rank matrices."""
 
@@ -60,8 +68,7 @@ def _whole_numbers(values: Mapping[str, Any]) -> dict[str, str]:
 
 def trainer_facts(values: Mapping[str, Any]) -> dict[str, str]:
     """Return facts of the keys of TrainingArguments, ms-swift and LLaMA-Factory."""
-    texts = {key: str(value) for key, value in values.items() if _is_plain(value)}
-    facts = training_arguments(texts) | _whole_numbers(values)
+    facts = training_arguments(values) | _whole_numbers(values)
     kind = values.get("rlhf_type") or values.get("stage")
     return facts | dict([OBJECTIVES[str(kind)]] if str(kind) in OBJECTIVES else [])
 
@@ -145,6 +152,13 @@ def _command_value(text: str) -> bool | float | str:
     return float(text) if re.fullmatch(r"\d{1,9}\.\d{1,9}", text) else text
 
 
+def python_literal(text: str) -> Any:  # noqa: ANN401 - of any argument
+    """Return a Python literal; a name or a path stays text."""
+    with suppress(ValueError, SyntaxError, RecursionError, MemoryError):
+        return ast.literal_eval(text)
+    return text
+
+
 def batch_facts(facts: Mapping[str, str]) -> dict[str, str]:
     """Return the batch of a step over all ranks, if their number is known."""
     names = ("gpus", "micro_batch_size", "gradient_accumulation")
@@ -157,21 +171,24 @@ def batch_facts(facts: Mapping[str, str]) -> dict[str, str]:
     return {"data_parallel": str(ranks), "global_batch_size": str(ranks * micro * accumulation)}
 
 
-def training_arguments(arguments: Mapping[str, str]) -> dict[str, str]:
+def training_arguments(arguments: Mapping[str, Any]) -> dict[str, str]:
     """Return facts of TrainingArguments, with values as Python or JSON writes them.
 
     `gradient_checkpointing` set to false states nothing: the model's config may enable it.
+
+    arguments: by name; a text of a Python or JSON value means the same as the value
     """
-    values = {
-        key: value.strip("'\" ").rpartition(".")[2].lower() for key, value in arguments.items()
-    }
+    fsdp = arguments.get("fsdp_config")
+    flat = {**(fsdp if isinstance(fsdp, dict) else {}), **arguments}
+    texts = {key: str(value) for key, value in flat.items() if _is_plain(value)}
+    values = {key: text.strip("'\" ").rpartition(".")[2].lower() for key, text in texts.items()}
     names = {
         "per_device_train_batch_size": "micro_batch_size",
         "gradient_accumulation_steps": "gradient_accumulation",
         "max_steps": "total_steps",  # -1 if epochs are given
     }
     facts = {fact: values[key] for key, fact in names.items() if values.get(key, "").isdigit()}
-    every = arguments.get("logging_steps", "")
+    every = texts.get("logging_steps", "")
     if re.fullmatch(r"[1-9]\d*", every) and values.get("logging_strategy", "steps") == "steps":
         facts["log_interval"] = every
     # tf32 affects fp32 matmuls only, and nothing states the dtype of the weights
@@ -180,4 +197,21 @@ def training_arguments(arguments: Mapping[str, str]) -> dict[str, str]:
     checkpointing = ("gradient_checkpointing", "activation_checkpointing")
     facts.update({"recompute": "full"} if "true" in map(values.get, checkpointing) else {})
     facts.update({"compile": "true"} if values.get("torch_compile") == "true" else {})
-    return facts | ({"optimizer": values["optim"]} if values.get("optim") else {})
+    facts.update({"optimizer": values["optim"]} if values.get("optim") else {})
+    return facts | sharding_facts(arguments) | attention_facts(values)
+
+
+def sharding_facts(arguments: Mapping[str, Any]) -> dict[str, str]:
+    """Return facts of a DeepSpeed config, or of options of FSDP."""
+    engine = arguments.get("deepspeed")
+    if isinstance(engine, dict):
+        return zero_facts(engine.get("zero_optimization"))
+    options = {*re.findall(r"\w+", str(arguments.get("fsdp")))}
+    device = "cpu" if "offload" in options else None
+    return offload_facts(device, device) if options & FSDP_SHARDINGS else {}
+
+
+def attention_facts(values: Mapping[str, str]) -> dict[str, str]:
+    """Return the attention implementation, if an argument names one."""
+    named = (values.get(key, "none") for key in ATTENTION_KEYS)
+    return next(({"attention": name} for name in named if name not in UNNAMED_ATTENTION), {})

@@ -80,7 +80,7 @@ def _wandb_config(values: Mapping[Any, Any]) -> dict[str, str]:
     """
     if not values.keys() >= WANDB_MARKS:
         return {}
-    facts = training_arguments({str(key): str(value) for key, value in values.items()})
+    facts = training_arguments(values)
     adapters = values.get("peft_config")
     named = adapters if isinstance(adapters, dict) else {}
     adapter = next(iter(named.values())) if len(named) == 1 else None

@@ -6,15 +6,13 @@ sets afterwards, such as max_length.
 
 from __future__ import annotations
 
-import ast
 import json
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
-from typing import Any, Final
+from typing import Final
 
 from ..spec import FactBlock, FactLine, parse_json_lines
-from .arguments import method_facts
+from .arguments import method_facts, python_literal
 
 SWIFT_SOURCE: Final = "modelscope/ms-swift/swift"
 _INFO: Final = r"\[INFO:swift\] "
@@ -28,14 +26,7 @@ SAMPLE_LENGTHS: Final = (
 def _arguments(lines: Sequence[str]) -> dict[str, str]:
     """Return facts of `args: TrainArguments(`, a line for each argument."""
     pairs = (line.strip().removesuffix(",").partition("=") for line in lines)
-    return method_facts({name: _literal(text) for name, _, text in pairs if text})
-
-
-def _literal(text: str) -> Any:  # noqa: ANN401 - of any argument
-    """Return a Python literal; a name or a path stays text."""
-    with suppress(ValueError, SyntaxError, RecursionError, MemoryError):
-        return ast.literal_eval(text)
-    return text
+    return method_facts({name: python_literal(text) for name, _, text in pairs if text})
 
 
 def _world(printed: Mapping[str, str]) -> dict[str, str]:

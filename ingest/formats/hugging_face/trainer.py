@@ -64,7 +64,7 @@ from ..spec import (
     to_seconds,
 )
 from . import preamble, swift_lines
-from .arguments import training_arguments
+from .arguments import python_literal, training_arguments
 from .bar_matching import COPY_PREFIX, DICT_START, ProgressBar, drawn_bars
 from .closing_dict import RESULTS_FILE, with_last_step
 from .command_line import COMMAND_LINE
@@ -83,15 +83,22 @@ PADDED_IMPLIES: Final[dict[str, tuple[str, str]]] = {
 # -- facts of several files ----------------------------------------------------------------
 
 
-def _python_arguments(groups: Mapping[str, str]) -> dict[str, str]:
-    return training_arguments(dict(re.findall(r"(\w+)=([^,()\n]+)", groups["text"])))
+def python_arguments(groups: Mapping[str, str]) -> dict[str, str]:
+    """Return facts of TrainingArguments as Python prints them, on one line or several."""
+    values: dict[str, Any] = dict(_ARGUMENT.findall(groups["text"]))
+    dicts = {key: python_literal(text) for key, text in values.items() if text[0] == "{"}
+    return training_arguments(values | dicts)
+
+
+_ARGUMENT: Final = re.compile(
+    r"(\w+)=(\{.*?\}(?=,? *(?:\w+=|\)|$))|\[[^\]\n]*\]|[^,()\n]+)", re.MULTILINE
+)
+"""Name and value; a dict or a list is one value."""
 
 
 def _json_arguments(groups: Mapping[str, str]) -> dict[str, str]:
     """Return facts of TrainingArguments in TensorBoard: JSON in a JSON string."""
-    return training_arguments(
-        {key: str(value) for key, value in parse_json_object(_unquoted(groups)).items()}
-    )
+    return training_arguments(parse_json_object(_unquoted(groups)))
 
 
 def _model_config(values: Mapping[str, Any]) -> dict[str, str]:
@@ -108,7 +115,7 @@ def _model_config_text(groups: Mapping[str, str]) -> dict[str, str]:
 
 
 def _arguments_block(lines: Sequence[str]) -> dict[str, str]:
-    return _python_arguments({"text": "\n".join(lines)})
+    return python_arguments({"text": "\n".join(lines)})
 
 
 def _unquoted(groups: Mapping[str, str]) -> str:
@@ -733,7 +740,7 @@ HF_CONSOLE: Final = LogFormat(
         FactLine(
             anchor="TrainingArguments(",
             regex=r"TrainingArguments\((?P<text>\w+=.+)\)\s*$",
-            read=_python_arguments,
+            read=python_arguments,
             example="INFO:__main__:Training/evaluation parameters TrainingArguments("
             "output_dir=out, per_device_train_batch_size=4, gradient_accumulation_steps=1, "
             "logging_strategy=IntervalStrategy.STEPS, logging_steps=10, fp16=True, _n_gpu=1)",

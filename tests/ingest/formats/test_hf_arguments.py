@@ -10,6 +10,7 @@ import pytest
 from fairmfu.ingest.formats.hugging_face.arguments import method_facts
 from fairmfu.ingest.formats.hugging_face.command_line import command_facts
 from fairmfu.ingest.formats.hugging_face.swift_lines import ARGUMENTS_BLOCK
+from fairmfu.ingest.formats.hugging_face.trainer import python_arguments
 from fairmfu.ingest.parse.record_sink import ParsedSource
 
 Parse = Callable[..., ParsedSource]
@@ -61,6 +62,12 @@ SEEN = "['model.vision_tower', 'model.audio_tower', 'model.embed_vision']"
             {"finetuning_type": "lora", "lora_rank": 8, "lora_target": "all", "packing": True},
             {"trainable": "lora", "lora_rank": "8", "lora_targets": "all-linear"},
         ),
+        (
+            "--fsdp 'full_shard auto_wrap offload' --attn_impl flash_attention_2",
+            {"fsdp": "full_shard auto_wrap offload", "attn_impl": "flash_attention_2"},
+            {"offload": "optimizer, parameters", "attention": "flash_attention_2"},
+        ),
+        ("--fsdp cluster.json --flash_attn auto", {"fsdp": [], "flash_attn": "auto"}, {}),
         ("--packing true", {"packing": True}, {}),  # of TRL: its packs may share attention
     ],
 )
@@ -129,3 +136,27 @@ def test_each_launch_has_the_gpus_of_its_own_launcher(parse: Parse) -> None:
     more = f"+ LAUNCHER='{LAUNCHER} '".replace("--nnodes 8", "--nnodes 16")
     launches = parse("hf-trainer", [f"+ LAUNCHER='{LAUNCHER} '", *steps, more, *steps]).launches
     assert [launch.last_value("gpus") for launch in launches] == ["32", "64"]
+
+
+def test_a_printed_engine_shows_its_sharding_offload_and_checkpointing() -> None:
+    engine = (
+        "{'zero_optimization': {'stage': 3, 'offload_param': {'device': 'cpu'}}, 'bf16': 'auto'}"
+    )
+    fsdp = "{'fsdp_version': 2, 'xla': {'on': False}, 'activation_checkpointing': True}"
+    zero = {"zero_stage": "3", "offload": "parameters"}
+    sharded = {"offload": "none", "recompute": "full"}
+    for lines, facts in (
+        ([f"deepspeed={engine},", "fsdp=[],", "fsdp_config=None,"], zero),
+        (["deepspeed=None,", "fsdp=full_shard auto_wrap,", f"fsdp_config={fsdp},"], sharded),
+    ):
+        assert ARGUMENTS_BLOCK.read([*lines, "tuner_type=full,"]) == facts | {"trainable": "full"}
+        assert python_arguments({"text": "\n".join(lines)}) == facts
+        assert python_arguments({"text": " ".join(lines)}) == facts
+
+
+def test_fsdp_may_be_printed_as_a_list_of_options() -> None:
+    options = "<FSDPOption.FULL_SHARD: 'full_shard'>, <FSDPOption.OFFLOAD: 'offload'>"
+    assert python_arguments({"text": f"fsdp=[{options}],\nbf16=True,"}) == {
+        "offload": "optimizer, parameters",
+        "precision": "bf16",
+    }

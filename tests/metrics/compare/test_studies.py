@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fairmfu.metrics.compare.comparability import rank_runs
+from fairmfu.metrics.compare.comparability import MEASURED_COLUMNS, VARIABLE_COLUMNS, rank_runs
 from fairmfu.metrics.compare.comparison_row import ComparisonRow
 from fairmfu.metrics.compare.cost import prices
 from fairmfu.metrics.compare.scaling import batch_growth, one_doubling_ahead, scale_points
@@ -358,3 +358,32 @@ def test_runs_of_unknown_settings_are_no_repeats() -> None:
     side = study.baseline.side
     assert side is not None
     assert not side.has_run_interval
+
+
+def test_runs_of_two_engines_differ_in_more_than_one_knob() -> None:
+    """One format may have several engines below, and only one of them has ZeRO."""
+    engine = {"framework": "deepspeed", "zero_stage": 3, "offload": "optimizer, parameters"}
+    (study,) = studies_of(
+        rate(5000) | {"framework": "transformers", "gradient_accumulation": 1, "offload": "none"},
+        rate(6000) | engine | {"gradient_accumulation": 16},
+    )
+    (effect,) = study.confounded
+    names = [change.name for change in effect.changes]
+    assert names == ["framework", "gradient_accumulation", "offload"]
+    assert "one fact only" not in study_sentence(study)
+
+
+def test_a_fact_that_only_some_logs_state_is_named_beside_the_effect() -> None:
+    (study,) = studies_of(
+        rate(5000) | {"offload": "optimizer"},
+        rate(6000) | {"precision": "fp8", "torch": "2.9"},
+    )
+    told = study_sentence(study)
+    assert told.startswith("precision bf16 -> fp8: ")
+    assert told.endswith(" Unknown for some, and may differ: offload and PyTorch.")
+
+
+def test_what_a_comparison_lists_as_different_is_a_fact_of_studies() -> None:
+    measured = {*MEASURED_COLUMNS, "flops_source", "time_basis"}
+    same_by_another_name = {"global_batch_size", "quantization"}
+    assert {*VARIABLE_COLUMNS} - {*FACTS} == measured | same_by_another_name
