@@ -40,6 +40,9 @@ QUOTES: Final = "'\"`"
 _WORD: Final = re.compile(r"""(?:[^\s'"]|'[^']*'|"[^"]*")+""")
 _TORCH: Final = re.compile(r"\btorchrun\b|\btorch\.distributed\.(?:run|launch)\b")
 _ACCELERATE: Final = re.compile(r"\baccelerate launch\b")
+MPI_LAUNCHER: Final = r"\b(?:mpiexec|mpirun|srun) [^'\"]{0,2000}?"
+"""Regex of a launcher of any program, with its options; here it starts one process per GPU."""
+_MPI: Final = re.compile(rf"{MPI_LAUNCHER}\bpython[\d.]*\s")
 _DEEPSPEED: Final = re.compile(r"(?:^|\s)deepspeed\s+-")
 
 
@@ -91,6 +94,9 @@ def world_size(command: str) -> dict[str, str]:
     if _DEEPSPEED.search(command):
         each, nodes = _count(options, "num_gpus"), _count(options, "num_nodes") or 1
         return {"gpus": str(nodes * each)} if each else {}
+    if launcher := _MPI.search(command):
+        processes = _count(options_of(launcher[0]), "n", "np", "ntasks")
+        return {"gpus": str(processes)} if processes and processes > 1 else {}  # 1 may start more
     return {}
 
 
@@ -116,3 +122,14 @@ TRACED_LAUNCHER: Final = FactLine(
 """A launcher as a shell's trace shows it, with the values of its variables. A script that is only
 echoed may hold several, so its text is not read.
 """
+
+EZPZ_GPUS: Final = FactLine(
+    anchor="Using [",
+    regex=r"\[ezpz/\w+:\d+:\w+\] (?:\W{1,4} )?Using \[(?P<gpus>\d{1,7}) ?/ ?\d+\] "
+    r"(?:GPUs \[|available \"\w+\" devices)",
+    example="[2026-11-20 15:33:07,501612][I][ezpz/pbs:273:get_pbs_launch_cmd] ✅ Using [24/24] GPUs "
+    "[2 hosts] x [12 GPU/host]",
+    printed_by="saforem2/ezpz/src/ezpz/pbs.py get_pbs_launch_cmd; dist.py print_dist_setup",
+    composed=True,
+)
+"""The GPUs that a launcher of any framework counted."""

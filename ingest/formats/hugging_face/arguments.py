@@ -19,10 +19,11 @@ from ..spec import PREFERENCE_OBJECTIVE, REINFORCEMENT_OBJECTIVE
 COUNTS: Final = {
     "max_length": "seq_len",
     "cutoff_len": "seq_len",
+    "block_size": "seq_len",
     "global_world_size": "gpus",
     "sequence_parallel_size": "context_parallel",
 }
-"""Whole numbers of ms-swift and LLaMA-Factory."""
+"""Whole numbers of ms-swift, LLaMA-Factory and run_clm.py."""
 
 OBJECTIVES: Final = {
     **dict.fromkeys(("dpo", "orpo", "simpo", "kto", "cpo", "rm"), PREFERENCE_OBJECTIVE),
@@ -32,7 +33,10 @@ OBJECTIVES: Final = {
 
 METHOD_KEYS: Final = ("tuner_type", "train_type", "sft_type", "finetuning_type")
 """Keys of the method: ms-swift 4, 3 and 2, LLaMA-Factory."""
-TARGET_KEYS: Final = ("target_modules", "lora_target")
+LORA_SWITCHES: Final = ("lora_enable", "use_lora", "use_peft")
+"""Keys of LLaVA and of scripts like it, and of TRL, which are true with LoRA."""
+RANK_KEYS: Final = ("lora_rank", "lora_r")
+TARGET_KEYS: Final = ("target_modules", "lora_target", "lora_target_modules")
 MODEL_KEYS: Final = ("model_name_or_path", "model", "model_id_or_path")
 FROZEN_PART_KEYS: Final = {
     **dict.fromkeys(("freeze_vit", "freeze_vision_tower"), "vision"),
@@ -110,10 +114,13 @@ def method_facts(values: Mapping[str, Any]) -> dict[str, str]:
 
     values: Python or JSON values, as `command_values` returns them for a command
     """
-    kind, targets, name = (_first(values, keys) for keys in (METHOD_KEYS, TARGET_KEYS, MODEL_KEYS))
+    keys = (METHOD_KEYS, RANK_KEYS, TARGET_KEYS, MODEL_KEYS)
+    kind, rank, targets, name = (_first(values, names) for names in keys)
+    switched = any(values.get(key) is True for key in LORA_SWITCHES)
+    kind = kind or ("lora" if switched else None)
     extra = any(values.get(key) for key in SAVED_KEYS)
     facts = trainer_facts(values)
-    facts |= adapter_facts(kind, values.get("lora_rank"), targets, has_more=extra)
+    facts |= adapter_facts(kind, rank, targets, has_more=extra)
     facts |= _full_training(values) if kind == "full" else {}
     packing = "neat_packing" if "finetuning_type" in values else "packing"
     if values.get(packing) is True and values.keys() & {*METHOD_KEYS}:

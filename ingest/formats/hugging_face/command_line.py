@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
-from ..launch_commands import options_of, world_size
+from ..launch_commands import MPI_LAUNCHER, options_of, world_size
 from ..spec import FactLine
 from .arguments import batch_facts, command_values, method_facts
 
@@ -44,7 +44,8 @@ def _of_line(printed: Mapping[str, str]) -> dict[str, str]:
 
 COMMAND_LINE: Final = FactLine(
     anchor=TRAINER_OPTION,
-    regex=r"(?P<command>(?:\b[A-Z_]{1,64}=\S{1,256} ){0,32}\b(?:torchrun|python[\d.]*|accelerate|deepspeed|swift"
+    regex=rf"(?P<command>(?:{MPI_LAUNCHER})?"
+    r"(?:\b[A-Z_]{1,64}=\S{1,256} ){0,32}\b(?:torchrun|python[\d.]*|accelerate|deepspeed|swift"
     rf"|llamafactory-cli)\s[^'\[].*{TRAINER_OPTION}[ =].*)",
     read=_of_line,
     of_any_file=True,

@@ -243,7 +243,10 @@ FACT_BLOCKS: Final = (
     ),
 )
 
-_OF_LLAMA_FACTORY: Final = r"(?:llamafactory|llmtuner)\.[\w.]{0,99}(?::\d+ >>| -) "
+_OF_LLAMA_FACTORY: Final = (
+    r"(?:(?:llamafactory|llmtuner)\.[\w.]{0,99}|(?<!\S)logging\.py)(?::\d+ >>| -) "
+)
+"""Module that printed a line; release 0.9.1 names the file of its own `logging` instead."""
 _CASTS: Final = {"torch.bfloat16": "bf16", "torch.float16": "fp16"}
 """With other dtypes, LLaMA-Factory does not print the dtype of the loaded weights."""
 
@@ -295,7 +298,7 @@ FACT_LINES: Final = (
     ),
     FactLine(
         anchor="Fine-tuning method: LoRA",
-        regex=rf"{_OF_LLAMA_FACTORY}Fine-tuning method: LoRA\s*$",
+        regex=r"(?:>>|-) Fine-tuning method: LoRA\s*$",
         constants={"trainable": "lora"},
         example="[INFO|2026-11-20 15:06:04] llamafactory.model.adapter:143 >> Fine-tuning method: "
         "LoRA",

@@ -41,7 +41,7 @@ from itertools import chain
 from typing import Any, Final
 
 from ..deepspeed.phases import engine_timers, micro_step_timers
-from ..launch_commands import TRACED_LAUNCHER
+from ..launch_commands import EZPZ_GPUS, TRACED_LAUNCHER
 from ..launch_view import Finished, LaunchView
 from ..spec import (
     GIB,
@@ -733,6 +733,7 @@ HF_CONSOLE: Final = LogFormat(
         ),
     ),
     facts=(
+        EZPZ_GPUS,
         *preamble.FACT_LINES,
         *swift_lines.FACT_LINES,
         COMMAND_LINE,

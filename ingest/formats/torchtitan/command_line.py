@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from typing import Any, Final
 
-from ..launch_commands import options_of, world_size
+from ..launch_commands import MPI_LAUNCHER, options_of, world_size
 from .job_config import partial_config_facts
 
 COMMAND_START: Final = (
@@ -16,6 +16,8 @@ COMMAND_START: Final = (
     r"|(?<!\w)\./run_\w*train\.sh\b)"
 )
 """Regex of the start of a command, with its variables."""
+MODULE_START: Final = rf"(?:{MPI_LAUNCHER})?\bpython[\d.]* (?:-u )?-m torchtitan\b"
+"""Regex of the start of a command without a launcher of PyTorch."""
 
 _TITAN: Final = re.compile(r"\btorchtitan\b|--job\.config_file\b|\brun_\w*train\.sh\b")
 _NGPU: Final = re.compile(r"\bNGPU=[\"']?([1-9]\d{0,5})\b")

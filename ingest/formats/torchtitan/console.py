@@ -17,7 +17,7 @@ from functools import partial
 from itertools import groupby
 from typing import Any, Final
 
-from ..launch_commands import joined_command
+from ..launch_commands import EZPZ_GPUS, joined_command
 from ..launch_view import Finished, LaunchView
 from ..software_lines import SOFTWARE_LINES
 from ..spec import (
@@ -33,7 +33,7 @@ from ..spec import (
     profiled_steps_fields,
     rate_restart_fields,
 )
-from .command_line import COMMAND_START, command_facts
+from .command_line import COMMAND_START, MODULE_START, command_facts
 from .job_config import attention_facts, job_config_facts
 
 METRICS_SOURCE: Final = "pytorch/torchtitan/torchtitan/components/metrics.py@b5bcd76"
@@ -866,14 +866,7 @@ TORCHTITAN: Final = LogFormat(
             "with parallelism: pp=1, dp_replicate=1, dp_shard=2, cp=1, tp=1, ep=1",
             printed_by=PARALLEL_DIMS_SOURCE,
         ),
-        FactLine(
-            anchor="] GPUs [",
-            regex=r"Using \[(?P<gpus>\d{1,9})/\d+\] GPUs \[\d+ hosts?\] x \[",
-            example="[2026-11-20 15:33:07,501612][I][ezpz/pbs:273:get_pbs_launch_cmd] ✅ Using "
-            "[24/24] GPUs [2 hosts] x [12 GPU/host]",
-            printed_by="saforem2/ezpz/src/ezpz/pbs.py get_pbs_launch_cmd",
-            composed=True,
-        ),
+        EZPZ_GPUS,
         FactLine(
             anchor="reconfiguring for quorum_id=",
             regex=r"\[torchtitan_ft_(?P<replica_group>\d{1,9}):\S{1,99} - step \d{1,19}\] "
@@ -1083,22 +1076,29 @@ TORCHTITAN: Final = LogFormat(
         *(
             FactLine(
                 anchor=anchor,
-                regex=rf"(?P<command>{COMMAND_START}.*[^\\\s])\s*$",
+                regex=rf"(?P<command>{start}.*[^\\\s])\s*$",
                 read=_command_line,
                 of_any_file=True,
                 example=example,
                 printed_by="pytorch/torchtitan/run_train.sh@b5bcd76",
                 composed=True,
             )
-            for anchor, example in (
+            for anchor, start, example in (
                 (
                     "torchrun",
+                    COMMAND_START,
                     "+ torchrun --nproc_per_node=8 --role rank --tee 3 -m torchtitan.train "
                     "--job.config_file ./llama3_8b.toml --training.seq_len 8192",
                 ),
                 (
                     "run_train.sh",
+                    COMMAND_START,
                     'CONFIG_FILE="./llama3_8b.toml" NGPU=4 ./run_train.sh --training.seq_len=4096',
+                ),
+                (
+                    "-m torchtitan",
+                    MODULE_START,
+                    "mpiexec --np=24 --ppn=12 python3 -m torchtitan.train --training.seq_len 8192",
                 ),
             )
         ),
@@ -1171,7 +1171,7 @@ TORCHTITAN: Final = LogFormat(
             printed_by="pytorch/torchtitan/torchtitan/trainer.py@b5bcd76",
         ),
         FactBlock(
-            start=rf"{COMMAND_START}.*\\\s*$",
+            start=rf"(?:{COMMAND_START}|{MODULE_START}).*\\\s*$",
             end=r"^(?!.*\bstep[:=]).*[^\\\s]\s*$|^\s*$",
             include_start=True,
             include_end=True,

@@ -67,6 +67,12 @@ SEEN = "['model.vision_tower', 'model.audio_tower', 'model.embed_vision']"
             {"fsdp": "full_shard auto_wrap offload", "attn_impl": "flash_attention_2"},
             {"offload": "optimizer, parameters", "attention": "flash_attention_2"},
         ),
+        (
+            "--lora_enable True --lora_r 128",
+            {"lora_enable": True, "lora_r": 128},
+            {"trainable": "lora", "lora_rank": "128"},
+        ),
+        ("--lora_enable False --lora_r 128", {"lora_enable": False, "lora_r": 128}, {}),
         ("--fsdp cluster.json --flash_attn auto", {"fsdp": [], "flash_attn": "auto"}, {}),
         ("--packing true", {"packing": True}, {}),  # of TRL: its packs may share attention
     ],

@@ -285,3 +285,18 @@ def test_llama_factory_in_fp8_does_not_say_which_layers(tmp_path: Path) -> None:
     _, row = of(tmp_path / "run.log", lines)
     assert "precision" in row["missing"]
     assert any("ACCELERATE_MIXED_PRECISION=fp8" in warning for warning in row["warnings"])
+
+
+def test_a_tool_that_names_another_module_says_the_same(tmp_path: Path) -> None:
+    """Release 0.9.1 names the file of its own logging; forks have modules of their own."""
+    log = tmp_path / "running_log.txt"
+    log.write_text(
+        "[INFO|2026-11-26 22:07:13] logging.py:157 >> Gradient checkpointing enabled.\n"
+        "11/26/2026 22:07:13 - INFO - pet.core.adapter - Fine-tuning method: LoRA\n"
+        "[INFO|2026-11-26 22:07:13] logging.py:157 >> Found linear modules: v_proj,q_proj\n"
+        "{'loss': 2.0, 'learning_rate': 1e-05, 'epoch': 0.1}\n"
+        "{'loss': 1.9, 'learning_rate': 1e-05, 'epoch': 0.2}\n"
+    )
+    facts = dict(tables_of(log)["facts"].select("name", "value").rows())
+    said = {"recompute": "full", "trainable": "lora", "lora_targets": "v_proj,q_proj"}
+    assert facts.items() >= said.items()

@@ -10,7 +10,7 @@ from typing import Final
 import pytest
 
 from fairmfu.ingest.extract.log_tables import read_log_tables
-from fairmfu.ingest.formats.launch_commands import COMMAND_LINE
+from fairmfu.ingest.formats.launch_commands import COMMAND_LINE, world_size
 
 COMMANDS: Final = (
     '> with-proxy CONFIG_FILE="./a b.toml" ./run_train.sh --training.compile',
@@ -89,3 +89,48 @@ def test_a_long_line_is_searched_in_no_time(unit: str) -> None:
     began = time.monotonic()
     re.search(COMMAND_LINE, unit * (60_000 // len(unit)) + "torchrun --a")
     assert time.monotonic() - began < 2
+
+
+@pytest.mark.parametrize(
+    ("command", "gpus"),
+    [
+        ("mpiexec --envall --np=24 --ppn=12 python3 -m torchtitan.train -n 8", "24"),
+        ("srun --ntasks 16 --gpus-per-task=1 python -u train.py", "16"),
+        ("mpirun -n 8 -x PATH python train.py", "8"),
+        ("srun -n 1 python train.py", None),  # may start more processes itself
+        ("srun -N 2 torchrun --nnodes 2 --nproc_per_node 8 train.py", "16"),
+        ("srun -n 2 bash start.sh", None),
+    ],
+)
+def test_a_launcher_of_any_program_shows_the_processes(command: str, gpus: str | None) -> None:
+    assert world_size(command).get("gpus") == gpus
+
+
+TITAN: Final = "-m torchtitan.experiments.ezpz.train --model.name a --model.flavor 2b"
+OPTIONS: Final = "--training.seq_len 8192 --training.global_batch_size=48"
+
+
+@pytest.mark.parametrize("launcher", ["torchrun", "ezpz launch python3", "srun -n 8 python -u"])
+@pytest.mark.parametrize("between", [" ", " \\\n  "])
+def test_the_launcher_before_python_does_not_matter(
+    launcher: str, between: str, tmp_path: Path
+) -> None:
+    log = tmp_path / "run.log"
+    log.write_text(f"; {launcher} {TITAN}{between}{OPTIONS}\n{step(1)}\n{step(2)}\n")
+    facts = dict(read_log_tables(log)["facts"].select("name", "value").rows())
+    wanted = {"model": "a 2b", "seq_len": "8192", "global_batch_size": "48"}
+    assert facts.items() >= wanted.items()
+
+
+def test_a_launcher_that_counts_the_gpus_counts_them_for_every_framework(tmp_path: Path) -> None:
+    log = tmp_path / "run.log"
+    log.write_text(
+        "; ezpz launch python3 -m ezpz.examples.hf_trainer --per_device_train_batch_size=1 "
+        "--block_size=8192\n"
+        "[2026-11-20 13:11:28,455234][W][ezpz/dist:544:print_dist_setup] Using [24 / 24] available "
+        '"xpu" devices !!\n'
+        "{'loss': 2.0, 'learning_rate': 1e-05, 'epoch': 0.1}\n"
+        "{'loss': 1.9, 'learning_rate': 1e-05, 'epoch': 0.2}\n"
+    )
+    facts = dict(read_log_tables(log)["facts"].select("name", "value").rows())
+    assert facts.items() >= {"gpus": "24", "seq_len": "8192", "micro_batch_size": "1"}.items()
