@@ -22,6 +22,7 @@ from typing import Any, Final
 
 from ..deepspeed.phases import engine_timers, micro_step_timers
 from ..hugging_face.swift_lines import MEGATRON_SWIFT_BLOCK
+from ..launch_commands import joined_command, options_of, world_size
 from ..software_lines import SOFTWARE_LINES
 from ..spec import (
     GIB,
@@ -132,13 +133,18 @@ DEEPSPEED_ARGUMENTS: Final = ("deepspeed", "deepspeed_config", "zero_stage", "de
 
 
 def _arguments(lines: Sequence[str]) -> dict[str, str]:
-    """Return facts of the header's `key .... value` lines; skip damaged lines."""
-    matches = (re.match(r".*?(\w+) \.{2,} (.*)$", line) for line in lines)
-    arguments = {match[1]: match[2].strip() for match in matches if match}
+    """Return facts of the header's `key .... value` lines."""
+    arguments = _dotted(lines)
     on_deepspeed = any(name in arguments for name in DEEPSPEED_ARGUMENTS)
     return facts_of_arguments(arguments) | {
         "engine": "deepspeed" if on_deepspeed else "megatron-lm"
     }
+
+
+def _dotted(lines: Sequence[str]) -> dict[str, str]:
+    """Return the values of `key .... value` lines by name; skip damaged lines."""
+    matches = (re.match(r".*?(\w+) \.{2,} (.*)$", line) for line in lines)
+    return {match[1]: match[2].strip() for match in matches if match}
 
 
 def facts_of_arguments(arguments: Mapping[str, str]) -> dict[str, str]:
@@ -412,6 +418,109 @@ FACT_LINES: Final = (
     *SOFTWARE_LINES,
 )
 
+# -- arguments in a command, a script or a list --------------------------------------------
+
+_LAUNCH: Final = r"\b(?:torchrun|python[\d.]* (?:-u )?-m torch\.distributed\.(?:run|launch))\s"
+_SEVERAL_OPTIONS: Final = r"(?=(?:.{0,2000}?(?<![\w-])--[a-z]){3})"
+_SINGLE_OPTION: Final = r"""(?=\W*--[a-z][\w-]*(?:[ =:]+[^\s"']+)?[\s"',\\)]*$)"""
+_OPTIONS: Final = rf"^(?:{_SEVERAL_OPTIONS}|{_SINGLE_OPTION}).*?"
+"""Before an option, in a line of several options or of this one alone; prose has one among words.
+"""
+_OPTION_FACTS: Final = {
+    name.replace("_", "-"): fact
+    for name, fact in ARGUMENT_FACTS.items()
+    if name not in ("world_size", "data_parallel_size", "batch_size", "model_parallel_size")
+}
+OPTION_LINES: Final = (
+    *(
+        FactLine(
+            anchor=f"--{option}",
+            regex=rf"{_OPTIONS}--{option}[ =:]+(?P<{fact}>\d{{1,9}})(?!\S*[\d.$])",
+            of_any_file=True,
+            example=f"MODEL_ARGS: --disable-bias-linear --swiglu --{option} 8 --bf16",
+            printed_by=ARGUMENTS_SOURCE,
+            composed=True,
+        )
+        for option, fact in _OPTION_FACTS.items()
+    ),
+    *(
+        FactLine(
+            anchor=f"--{cast}",
+            regex=rf"{_OPTIONS}--{cast}(?![\w-])",
+            constants={"precision": cast},
+            of_any_file=True,
+            example=f"  --{cast} \\",
+            printed_by=ARGUMENTS_SOURCE,
+            composed=True,
+        )
+        for cast in ("bf16", "fp16")
+    ),
+    FactLine(
+        anchor="nproc",
+        regex=rf"(?P<command>{_LAUNCH}.*\.py\b.*)",
+        read=lambda printed: world_size(printed["command"]),
+        of_any_file=True,
+        example="torchrun --nproc_per_node 2 pretrain_gpt.py --seq-length 256",
+        printed_by="pytorch/pytorch/torch/distributed/run.py@v2.9.0",
+        composed=True,
+    ),
+)
+
+
+def _command_block(lines: Sequence[str]) -> dict[str, str]:
+    """Return facts of a command on several lines."""
+    command = joined_command(lines)
+    options = options_of(command)
+    names = {option.replace("-", "_"): fact for option, fact in _OPTION_FACTS.items()}
+    casts = [cast for cast in ("bf16", "fp16") if cast in options]
+    facts = world_size(command) | stated_facts(options, names)
+    return facts | ({"precision": casts[0]} if casts else {})
+
+
+COMMAND_BLOCK: Final = FactBlock(
+    start=rf"{_LAUNCH}.*\\\s*$",
+    end=r"^(?!.*\\\s*$)",
+    include_start=True,
+    include_end=True,
+    read=_command_block,
+    of_any_file=True,
+    max_lines=200,
+    example=(
+        "torchrun --nproc_per_node 2 \\",
+        "  pretrain_gpt.py --seq-length 256 \\",
+        "  --bf16",
+    ),
+    printed_by="pytorch/pytorch/torch/distributed/run.py@v2.9.0",
+)
+
+
+def _excerpt(lines: Sequence[str]) -> dict[str, str]:
+    """Return facts of a part of the arguments; it says nothing of those that it leaves out."""
+    arguments = _dotted(lines)
+    if len(arguments) < MIN_EXCERPT_LINES:
+        return {}
+    casts = [cast for cast in ("bf16", "fp16") if arguments.get(cast) == "True"]
+    facts = stated_facts(arguments, ARGUMENT_FACTS)
+    return facts | ({"precision": casts[0]} if casts else {})
+
+
+MIN_EXCERPT_LINES: Final = 2
+"""Fewest arguments together that are taken for a part of the header."""
+
+EXCERPT_BLOCK: Final = FactBlock(
+    start=rf"^ {{0,8}}(?:{'|'.join(ARGUMENT_FACTS)}) \.{{3,}} \d+\s*$",
+    end=r"^(?! {0,8}\w+ \.{2,} )",
+    include_start=True,
+    read=_excerpt,
+    example=(
+        "  seq_length ...................................... 2048",
+        "  world_size ...................................... 8",
+        " done",
+    ),
+    printed_by=ARGUMENTS_SOURCE,
+)
+"""Lines of the header that people post without its first line."""
+
 WORLD_SIZE_LINE: Final = FactLine(
     anchor="using world size: ",
     regex=r"(?<!\(\) )using world size: (?P<gpus>\d+)(?:, data-parallel-size: (?P<data_parallel>\d+))?"
@@ -534,8 +643,8 @@ MEGATRON_DEEPSPEED: Final = LogFormat(
         ),
     ),
     events=(*EVENT_LINES, EFFECTIVE_FLOPS_LINE),
-    facts=(*FACT_LINES, WORLD_SIZE_LINE),
-    blocks=(ARGUMENTS_BLOCK,),
+    facts=(*FACT_LINES, WORLD_SIZE_LINE, *OPTION_LINES),
+    blocks=(ARGUMENTS_BLOCK, EXCERPT_BLOCK, COMMAND_BLOCK),
 )
 
 MAX_MTP_MODULES: Final = 16
@@ -575,7 +684,7 @@ MEGATRON_LM: Final = replace(
     evidence=("elapsed", "rate", "stamp"),
     complete=_whole_tokens,
     implies={},
-    blocks=(ARGUMENTS_BLOCK, MEGATRON_SWIFT_BLOCK),
+    blocks=(*MEGATRON_DEEPSPEED.blocks, MEGATRON_SWIFT_BLOCK),
     steps=(
         replace(
             MEGATRON_DEEPSPEED.steps[0],
