@@ -240,7 +240,11 @@ def _pair_of_samples(first: ComparisonRow, second: ComparisonRow) -> PairVerdict
     """Return the verdict on two rows, at least one of which has samples/s and no TGS."""
     both = (first, second)
     different = tuple(n for n in SAMPLES_COLUMNS if value_of(first, n) != value_of(second, n))
-    listed = tuple(f"{COLUMN_LABELS.get(n, n)} ({_both(n, both)})" for n in different)
+    listed = tuple(
+        SHAPE_WORDS if n == "work" else f"{COLUMN_LABELS.get(n, n)} ({_both(n, both)})"
+        for n in different
+        if n != "work" or "model" not in different
+    )
     why = [f"{run['name']}: {reason}" for run in both for reason in run["not_ranked"]]
     if first["synthetic"] != second["synthetic"]:
         why.append("one of the two is synthetic")
@@ -255,6 +259,10 @@ def _pair_of_samples(first: ComparisonRow, second: ComparisonRow) -> PairVerdict
         differences=listed,
         obstacles=tuple(dict.fromkeys(why)),
     )
+
+
+SHAPE_WORDS: Final = "model shape"
+"""Name of a difference in `work`, whose values are hashes, between models of one name."""
 
 
 def _both(name: str, rows: Sequence[ComparisonRow]) -> str:

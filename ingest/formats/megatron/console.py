@@ -495,7 +495,7 @@ COMMAND_BLOCK: Final = FactBlock(
 
 
 def _excerpt(lines: Sequence[str]) -> dict[str, str]:
-    """Return facts of a part of the arguments; it says nothing of those that it leaves out."""
+    """Return facts of a part of the arguments, without defaults for the rest."""
     arguments = _dotted(lines)
     if len(arguments) < MIN_EXCERPT_LINES:
         return {}

@@ -1103,6 +1103,24 @@ TORCHTITAN: Final = LogFormat(
             )
         ),
         FactLine(
+            anchor="replaced dataloader with ",
+            regex=r"\breplaced dataloader with \w+ \(.*\bseq_len=(?P<seq_len>\d{1,9})\)",
+            example="[rank4]:[titan] 2026-11-20 11:07:22,535 - root - INFO - mm: replaced dataloader "
+            "with LlavaPretrainDataset (N=558,128, dp_rank=0/4, local_bs=160, seq_len=258)",
+            printed_by="QIU023/torchtitan_attention_residual/phase5/train_mm.py",
+            composed=True,
+        ),
+        FactLine(
+            anchor="replaced dataloader with ",
+            regex=r"\breplaced dataloader with ",
+            constants={"packed": "false"},
+            inferred="The data loader was replaced by one that need not fill a sample",
+            example="[rank4]:[titan] 2026-11-20 11:07:22,535 - root - INFO - mm: replaced dataloader "
+            "with LlavaPretrainDataset (N=558,128, dp_rank=0/4, local_bs=160, seq_len=258)",
+            printed_by="QIU023/torchtitan_attention_residual/phase5/train_mm.py",
+            composed=True,
+        ),
+        FactLine(
             anchor="Preparing ",
             regex=r"Preparing (?:c4|c4_test) dataset",
             constants={"packed": "true"},

@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Sequence
 from itertools import accumulate
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from fairmfu.ingest import read_logs
 from fairmfu.ingest.core.schema import TABLES
 from fairmfu.ingest.decode.line_reader import NumberedLine
 from fairmfu.ingest.extract.log_tables import read_log_tables
@@ -594,3 +596,20 @@ def test_the_first_steps_own_time_is_of_the_wall_time_where_tokens_are_by_rate_a
     assert row["wall_s"] == pytest.approx(50 + 29 * 5, rel=0.01)
     lost = {cause["cause"]: cause["seconds"] for cause in row["time_lost"]}
     assert lost["start-up"] == pytest.approx(45, rel=0.02)
+
+
+def test_a_replaced_data_loader_takes_back_what_the_text_data_set_implied(tmp_path: Path) -> None:
+    """Its samples are shorter than the config's, and padded."""
+    step = "step: {0:2}  loss:  5.0000  memory: 47.65GiB(50.16%)  tps: 5,760  mfu: 33.73%"
+    mark = "[titan] 2026-11-20 11:07:1{} - root - INFO - "
+    log = tmp_path / "run.log"
+    log.write_text(
+        f"{mark.format(1)}Preparing c4 dataset from allenai/c4\n"
+        f"{mark.format(2)}Trainer is initialized with local batch size 160, global batch size 640, "
+        "gradient accumulation steps 1, sequence length 260, total steps 100 (warmup 2)\n"
+        f"{mark.format(3)}mm: replaced dataloader with LlavaPretrainDataset (N=558,128, "
+        "dp_rank=0/4, local_bs=160, seq_len=258)\n"
+        f"{mark.format(4)}{step.format(1)}\n{mark.format(5)}{step.format(2)}\n"
+    )
+    (run,) = analyse(read_logs(log)).metrics.to_dicts()
+    assert (run["seq_len"], run["packed"]) == (258, "false")

@@ -11,7 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fairmfu.metrics.compare.comparability import MEASURED_COLUMNS, VARIABLE_COLUMNS, rank_runs
+from fairmfu.metrics.compare.comparability import (
+    MEASURED_COLUMNS,
+    VARIABLE_COLUMNS,
+    compare_pair,
+    rank_runs,
+)
 from fairmfu.metrics.compare.comparison_row import ComparisonRow
 from fairmfu.metrics.compare.cost import prices
 from fairmfu.metrics.compare.scaling import batch_growth, one_doubling_ahead, scale_points
@@ -387,3 +392,18 @@ def test_what_a_comparison_lists_as_different_is_a_fact_of_studies() -> None:
     measured = {*MEASURED_COLUMNS, "flops_source", "time_basis"}
     same_by_another_name = {"global_batch_size", "quantization"}
     assert {*VARIABLE_COLUMNS} - {*FACTS} == measured | same_by_another_name
+
+
+@pytest.mark.parametrize(
+    ("work", "model", "words"),
+    [
+        ("9bb2d66c3feb", "opt-350m", "model (opt-350m vs facebook/opt-13b)"),
+        ("9bb2d66c3feb", "facebook/opt-13b", "model shape"),
+    ],
+)
+def test_a_difference_names_a_model_once_and_by_no_hash(work: str, model: str, words: str) -> None:
+    first = by_samples(1.47, 2) | {"work": work, "model": model}
+    second = by_samples(1.32, 2) | {"work": None, "model": "facebook/opt-13b"}
+    pair = compare_pair(*rows_of(first, second))
+    (told,) = [difference for difference in pair.differences if "model" in difference]
+    assert told == words
