@@ -421,74 +421,42 @@ FACT_LINES: Final = (
 # -- arguments in a command, a script or a list --------------------------------------------
 
 _LAUNCH: Final = r"\b(?:torchrun|python[\d.]* (?:-u )?-m torch\.distributed\.(?:run|launch))\s"
-_SEVERAL_OPTIONS: Final = r"(?=(?:.{0,2000}?(?<![\w-])--[a-z]){3})"
-_SINGLE_OPTION: Final = r"""(?=\W*--[a-z][\w-]*(?:[ =:]+[^\s"']+)?[\s"',\\)]*$)"""
-_OPTIONS: Final = rf"^(?:{_SEVERAL_OPTIONS}|{_SINGLE_OPTION}).*?"
-"""Before an option, in a line of several options or of this one alone; prose has one among words.
-"""
+_TRAINING: Final = re.compile(r"(?<![\w-])--(?:train-iters|train-samples|global-batch-size|lr)\b")
+"""Options that only a training has; data are prepared, and checkpoints converted, with others."""
 _OPTION_FACTS: Final = {
     name.replace("_", "-"): fact
     for name, fact in ARGUMENT_FACTS.items()
     if name not in ("world_size", "data_parallel_size", "batch_size", "model_parallel_size")
 }
-OPTION_LINES: Final = (
-    *(
-        FactLine(
-            anchor=f"--{option}",
-            regex=rf"{_OPTIONS}--{option}[ =:]+(?P<{fact}>\d{{1,9}})(?!\S*[\d.$])",
-            of_any_file=True,
-            example=f"MODEL_ARGS: --disable-bias-linear --swiglu --{option} 8 --bf16",
-            printed_by=ARGUMENTS_SOURCE,
-            composed=True,
-        )
-        for option, fact in _OPTION_FACTS.items()
-    ),
-    *(
-        FactLine(
-            anchor=f"--{cast}",
-            regex=rf"{_OPTIONS}--{cast}(?![\w-])",
-            constants={"precision": cast},
-            of_any_file=True,
-            example=f"  --{cast} \\",
-            printed_by=ARGUMENTS_SOURCE,
-            composed=True,
-        )
-        for cast in ("bf16", "fp16")
-    ),
-    FactLine(
-        anchor="nproc",
-        regex=rf"(?P<command>{_LAUNCH}.*\.py\b.*)",
-        read=lambda printed: world_size(printed["command"]),
-        of_any_file=True,
-        example="torchrun --nproc_per_node 2 pretrain_gpt.py --seq-length 256",
-        printed_by="pytorch/pytorch/torch/distributed/run.py@v2.9.0",
-        composed=True,
-    ),
-)
+_OF_SHELL: Final = r"\s*(?:[\w./$-]*[.=(:)][\w./$=(:)-]*)?\s*\\?\s*$"
+"""Rest of a line between options: blank, a script, or the ends of a list."""
 
 
-def _command_block(lines: Sequence[str]) -> dict[str, str]:
-    """Return facts of a command on several lines."""
+def _options_block(lines: Sequence[str]) -> dict[str, str]:
+    """Return facts of options on adjacent lines, if they are of one training."""
     command = joined_command(lines)
-    options = options_of(command)
+    if not _TRAINING.search(command) or len(re.findall(_LAUNCH, command)) > 1:
+        return {}
+    options = {name.rstrip(":"): value for name, value in options_of(command).items()}
     names = {option.replace("-", "_"): fact for option, fact in _OPTION_FACTS.items()}
     casts = [cast for cast in ("bf16", "fp16") if cast in options]
     facts = world_size(command) | stated_facts(options, names)
     return facts | ({"precision": casts[0]} if casts else {})
 
 
-COMMAND_BLOCK: Final = FactBlock(
-    start=rf"{_LAUNCH}.*\\\s*$",
-    end=r"^(?!.*\\\s*$)",
+OPTIONS_BLOCK: Final = FactBlock(
+    start=r"^(?!.*(?:[Kk]illed|[Ee]rror))"
+    rf"(?:.*?{_LAUNCH}.*\\\s*$|.*?(?<![\w-])--(?:{'|'.join(_OPTION_FACTS)})[ =:]+\d)",
+    end=rf"[Ee]rror|^(?!.*(?<![\w-])--[a-z])(?!{_OF_SHELL})",
     include_start=True,
-    include_end=True,
-    read=_command_block,
+    read=_options_block,
     of_any_file=True,
     max_lines=200,
     example=(
-        "torchrun --nproc_per_node 2 \\",
-        "  pretrain_gpt.py --seq-length 256 \\",
+        "torchrun --nproc_per_node 2 pretrain_gpt.py --seq-length 256 \\",
+        "  --train-iters 500 \\",
         "  --bf16",
+        "```",
     ),
     printed_by="pytorch/pytorch/torch/distributed/run.py@v2.9.0",
 )
@@ -643,8 +611,8 @@ MEGATRON_DEEPSPEED: Final = LogFormat(
         ),
     ),
     events=(*EVENT_LINES, EFFECTIVE_FLOPS_LINE),
-    facts=(*FACT_LINES, WORLD_SIZE_LINE, *OPTION_LINES),
-    blocks=(ARGUMENTS_BLOCK, EXCERPT_BLOCK, COMMAND_BLOCK),
+    facts=(*FACT_LINES, WORLD_SIZE_LINE),
+    blocks=(ARGUMENTS_BLOCK, EXCERPT_BLOCK, OPTIONS_BLOCK),
 )
 
 MAX_MTP_MODULES: Final = 16

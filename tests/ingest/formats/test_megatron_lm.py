@@ -53,7 +53,10 @@ def facts_above_steps(path: Path, *lines: str) -> dict[str, str]:
 
 
 SIZES = {"seq_len": "256", "tensor_parallel": "2", "micro_batch_size": "4"}
-OPTIONS = ("--seq-length 256", "--tensor-model-parallel-size 2", "--micro-batch-size=4", "--bf16")
+OPTIONS = (
+    *("--seq-length 256", "--tensor-model-parallel-size 2", "--micro-batch-size=4", "--lr 1e-4"),
+    "--bf16",
+)
 
 
 @pytest.mark.parametrize(
@@ -80,11 +83,22 @@ def test_arguments_of_a_command_or_a_list_are_read(
     [
         "With --seq-length 256 it runs out of memory, with others not.",
         "usage: [--seq-length SEQ_LENGTH] [--micro-batch-size N] [--bf16 B]",
-        "  --seq-length $SEQ_LEN \\",
+        "  --lr 1 --seq-length $SEQ_LEN \\",
+        "torchrun --nproc_per_node=4 prepare.py --seq-length 256 --workers 8",
+        "torchrun --lr 1 --seq-length 256\ntorchrun --lr 1 --seq-length 512",
     ],
 )
-def test_an_option_among_words_or_without_a_number_is_no_fact(line: str, tmp_path: Path) -> None:
+def test_an_option_among_words_or_of_another_program_is_no_fact(line: str, tmp_path: Path) -> None:
     assert "seq_len" not in facts_above_steps(tmp_path / "run.log", line)
+
+
+def test_an_error_below_a_command_is_still_an_error(tmp_path: Path) -> None:
+    path = tmp_path / "run.log"
+    command = "torchrun --nproc_per_node 8 x.py --lr 1 --seq-length 256"
+    error = "RuntimeError: use --no-overlap"
+    path.write_text(f"{log()}\n{command}\n{error}\n")
+    kinds = read_logs(path)["events"].filter(kind="error")["text"].to_list()
+    assert any("--no-overlap" in text for text in kinds)
 
 
 def test_arguments_together_need_no_header(tmp_path: Path) -> None:
