@@ -90,8 +90,14 @@ def python_arguments(groups: Mapping[str, str]) -> dict[str, str]:
     return training_arguments(values | dicts)
 
 
+def _nested_dict(depth: int) -> str:
+    """Return a regex of a printed dict with dicts so deep in it; each place is tried once."""
+    within = rf"|{_nested_dict(depth - 1)}" if depth > 1 else ""
+    return rf"\{{(?:[^{{}}\n]++{within})*+\}}"
+
+
 _ARGUMENT: Final = re.compile(
-    r"(\w+)=(\{.*?\}(?=,? *(?:\w+=|\)|$))|\[[^\]\n]*\]|[^,()\n]+)", re.MULTILINE
+    rf"(\w+)=({_nested_dict(5)}(?=,? *(?:\w+=|\)|$))|\[[^\]\n]*\]|[^,()\n]+)", re.MULTILINE
 )
 """Name and value; a dict or a list is one value."""
 
