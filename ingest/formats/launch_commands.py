@@ -40,7 +40,8 @@ QUOTES: Final = "'\"`"
 _WORD: Final = re.compile(r"""(?:[^\s'"]|'[^']*'|"[^"]*")+""")
 _TORCH: Final = re.compile(r"\btorchrun\b|\btorch\.distributed\.(?:run|launch)\b")
 _ACCELERATE: Final = re.compile(r"\baccelerate launch\b")
-MPI_LAUNCHER: Final = r"\b(?:mpiexec|mpirun|srun) [^'\"]{0,2000}?"
+_OF_MPI: Final = r"\b(?:mpiexec|mpirun|srun) "
+MPI_LAUNCHER: Final = rf"{_OF_MPI}(?:(?!{_OF_MPI})[^'\"]){{0,2000}}?"
 """Regex of a launcher of any program, with its options; here it starts one process per GPU."""
 _MPI: Final = re.compile(rf"{MPI_LAUNCHER}\bpython[\d.]*\s")
 _DEEPSPEED: Final = re.compile(r"(?:^|\s)deepspeed\s+-")

@@ -555,8 +555,8 @@ HF_CONSOLE: Final = LogFormat(
         ),
         StepLine(
             anchor="{'loss': ",
-            regex=rf"{COPY_PREFIX}\{{(?P<pairs>'loss': [^}}]*?'{_STEP_OF_TOTAL}': "
-            r"'\d{1,19}/(?P<total>\d+)'.*?)\}",
+            regex=rf"{COPY_PREFIX}\{{(?P<pairs>'loss': [^{{}}]*?'{_STEP_OF_TOTAL}': "
+            r"'\d{1,19}/(?P<total>\d+)'[^{}]*)\}",
             pair=_PAIR,
             columns=DICT_COLUMNS,
             facts={"total": "total_steps"},

@@ -428,7 +428,7 @@ _OPTION_FACTS: Final = {
     for name, fact in ARGUMENT_FACTS.items()
     if name not in ("world_size", "data_parallel_size", "batch_size", "model_parallel_size")
 }
-_OF_SHELL: Final = r"\s*(?:[\w./$-]*[.=(:)][\w./$=(:)-]*)?\s*\\?\s*$"
+_OF_SHELL: Final = r"\s*+(?:[\w/$-]*+[.=(:)][\w./$=(:)-]*+)?\s*+\\?\s*+$"
 """Rest of a line between options: blank, a script, or the ends of a list."""
 
 
@@ -446,7 +446,7 @@ def _options_block(lines: Sequence[str]) -> dict[str, str]:
 
 OPTIONS_BLOCK: Final = FactBlock(
     start=r"^(?!.*(?:[Kk]illed|[Ee]rror))"
-    rf"(?:.*?{_LAUNCH}.*\\\s*$|.*?(?<![\w-])--(?:{'|'.join(_OPTION_FACTS)})[ =:]+\d)",
+    rf"(?:(?=.*\\\s{{0,9}}$).*?{_LAUNCH}|.*?(?<![\w-])--(?:{'|'.join(_OPTION_FACTS)})[ =:]+\d)",
     end=rf"[Ee]rror|^(?!.*(?<![\w-])--[a-z])(?!{_OF_SHELL})",
     include_start=True,
     read=_options_block,
