@@ -22,6 +22,12 @@ EVIDENCE_LABELS: Final[dict[str, str]] = {
 }
 """Kinds of time evidence, in words."""
 
+START_UP: Final = "start-up"
+"""Cause of the time before the steady steps of a launch."""
+
+SLOWER_SPEED: Final = "extra time of slower steps"
+"""Cause of the time lost in windows at another speed than TGS."""
+
 UNEXPLAINED: Final = "unexplained"
 """Cause of time lost without a cause in the log."""
 

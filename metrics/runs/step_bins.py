@@ -15,8 +15,9 @@ from ..core.arrays import BoolArray
 from ..core.curve_columns import EVENT_COUNT_SCHEMA, MARK_SCHEMA, SERIES_SCHEMA
 from ..core.run_arrays import RunArrays, total
 from ..core.run_course import tokens_at_lines
+from ..core.run_words import START_UP
 from ..throughput.speed_levels import OTHER_SPEED
-from ..throughput.time_breakdown import START_UP, WARM_UP
+from ..throughput.time_breakdown import WARM_UP
 from ..throughput.windows import (
     count_steps,
     disturbances,

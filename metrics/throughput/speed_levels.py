@@ -50,8 +50,6 @@ from .windows import (
 
 OTHER_SPEED: Final = "steps at another speed"
 """Cause of windows left out of TGS: the run had another speed there."""
-SLOWER_SPEED: Final = "extra time of slower steps"
-"""Cause of the time lost in such windows."""
 
 MIN_CHANGE: Final = 2 * MAX_UNEXPLAINED_GAP
 """Smallest change of speed, as a share. A change halfway by twice the largest gap that needs no

@@ -31,7 +31,7 @@ from ..core.run_table import (
     RunCourseColumns,
     StepRateColumns,
 )
-from ..core.run_words import EVIDENCE_LABELS
+from ..core.run_words import EVIDENCE_LABELS, START_UP
 from . import messages
 from . import time_evidence as evidences
 from . import token_counts as counts
@@ -44,7 +44,7 @@ from .pauses import find_pauses
 from .resolved_facts import nonstandard_work
 from .speed_levels import OTHER_SPEED, drift_columns, speed_doubt, speed_levels
 from .step_rates import step_rates
-from .time_breakdown import START_UP, WARM_UP, time_lost
+from .time_breakdown import WARM_UP, time_lost
 from .unlogged_work import UNLOGGED_WORK
 from .warmup import MAX_WARM_UP_SHARE
 from .windows import (

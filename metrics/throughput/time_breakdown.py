@@ -16,10 +16,10 @@ import numpy as np
 from ..core.arrays import FloatArray, IntArray
 from ..core.run_arrays import RunArrays, median, total
 from ..core.run_table import SlowStep
-from ..core.run_words import UNEXPLAINED
+from ..core.run_words import SLOWER_SPEED, START_UP, UNEXPLAINED
 from .end_to_end import first_line_seconds, shows_start, tokens_trained, with_fitted_tokens
 from .outlier_warnings import find_spikes
-from .speed_levels import SLOWER_SPEED, slower_seconds
+from .speed_levels import slower_seconds
 from .unlogged_work import find_period, stall_cause, usual_wait
 from .warmup import stall_excess
 from .windows import (
@@ -33,7 +33,6 @@ from .windows import (
     steady_windows,
 )
 
-START_UP: Final = "start-up"
 WARM_UP: Final = "warm-up"
 AFTER_LAST_STEP: Final = "after the last step"
 EVALUATION: Final = "evaluation"

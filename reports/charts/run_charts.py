@@ -12,9 +12,10 @@ import altair as alt
 
 from fairmfu.metrics.compare.comparison_row import ComparisonRow
 from fairmfu.metrics.core.run_table import MetricsRow, SpeedLevel
+from fairmfu.metrics.core.run_words import START_UP
 from fairmfu.metrics.runs.step_bins import WINDOW_COUNTED, WINDOW_OTHER
 from fairmfu.metrics.throughput.speed_levels import OTHER_SPEED
-from fairmfu.metrics.throughput.time_breakdown import START_UP, WARM_UP
+from fairmfu.metrics.throughput.time_breakdown import WARM_UP
 
 from ..text.run_narrative import (
     UNKNOWN,

@@ -20,13 +20,13 @@ from fairmfu.metrics.core.run_words import (
     DATA_LOADING,
     GROWTH,
     SECONDS_PER_HOUR,
+    SLOWER_SPEED,
     UNEXPLAINED,
     steps_of,
 )
 from fairmfu.metrics.diagnosis.level_change import costliest_change
 from fairmfu.metrics.diagnosis.next_steps import next_steps
 from fairmfu.metrics.diagnosis.phase_gap import REST, phase_share
-from fairmfu.metrics.throughput.speed_levels import SLOWER_SPEED
 
 from .claims_text import join_words
 from .run_narrative import (

@@ -15,9 +15,8 @@ from fairmfu.metrics.audit.audit_results import Audit, Bridge
 from fairmfu.metrics.compare.missing_rate import explain_missing_rate
 from fairmfu.metrics.core.run_selection import choose_one
 from fairmfu.metrics.core.run_table import METRICS, MetricsRow, metrics_rows, not_null, value_of
-from fairmfu.metrics.core.run_words import EVIDENCE_LABELS
+from fairmfu.metrics.core.run_words import EVIDENCE_LABELS, START_UP
 from fairmfu.metrics.pipeline.reported_runs import ReportedRuns
-from fairmfu.metrics.throughput.time_breakdown import START_UP
 from fairmfu.metrics.utilization.utilization import operator_table
 
 from .claims_text import join_words

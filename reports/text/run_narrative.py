@@ -6,9 +6,8 @@ from typing import Final
 
 from fairmfu.ingest.core.schema import OUTCOMES
 from fairmfu.metrics.core.run_table import MetricsRow, PhaseTime, TimeLost, not_null
-from fairmfu.metrics.core.run_words import EVIDENCE_LABELS
+from fairmfu.metrics.core.run_words import EVIDENCE_LABELS, SLOWER_SPEED
 from fairmfu.metrics.diagnosis.phase_gap import REST
-from fairmfu.metrics.throughput.speed_levels import SLOWER_SPEED
 
 from .tabular import percent
 

@@ -91,7 +91,7 @@ def python_arguments(groups: Mapping[str, str]) -> dict[str, str]:
 
 
 def _nested_dict(depth: int) -> str:
-    """Return a regex of a printed dict with dicts so deep in it; each place is tried once."""
+    """Return a regex of a printed dict of nested dicts; it tries each place once."""
     within = rf"|{_nested_dict(depth - 1)}" if depth > 1 else ""
     return rf"\{{(?:[^{{}}\n]++{within})*+\}}"
 

@@ -20,11 +20,11 @@ from fairmfu.ingest.extract.log_tables import read_log_tables
 from fairmfu.ingest.facts.facts import facts_from_flags
 from fairmfu.ingest.formats.registry import BUILT_IN_FORMATS
 from fairmfu.ingest.store.store import Store
+from fairmfu.metrics.core.run_words import SLOWER_SPEED
 from fairmfu.metrics.pipeline.analysis import analyse
 from fairmfu.metrics.runs.resume_chains import earlier_launches_first
 from fairmfu.metrics.throughput import resolved_facts, windows
 from fairmfu.metrics.throughput.end_to_end import launch_clocks
-from fairmfu.metrics.throughput.speed_levels import SLOWER_SPEED
 from tests.support.effort import THOROUGH, every_log
 from tests.tools.corpus import CORPUS
 

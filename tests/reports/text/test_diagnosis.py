@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from fairmfu.metrics.core.run_table import METRICS, PauseLevel, SpeedLevel
-from fairmfu.metrics.throughput.speed_levels import SLOWER_SPEED
+from fairmfu.metrics.core.run_words import SLOWER_SPEED
 from fairmfu.reports.text.diagnosis import diagnosis
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from fairmfu.metrics.core.run_table import METRICS
-from fairmfu.metrics.throughput.speed_levels import SLOWER_SPEED
+from fairmfu.metrics.core.run_words import SLOWER_SPEED
 from fairmfu.reports.text.run_narrative import (
     confidence_text,
     end_to_end_words,
