@@ -54,6 +54,7 @@ WRITERS = {
     *("html_templates", "chart_export", "output_files", "mlflow_files", "night_outputs", "nightly"),
     *("metrics_store", "tensorboard_files", "trackers", "wandb_files"),
     "night_files",  # and reads the list of what is ours
+    "render",  # keeps the bundled scripts in the user's cache
 }
 """Reports that read or write files."""
 
