@@ -424,7 +424,7 @@ READING_CHANGES: Final[tuple[ReadingChange, ...]] = (
         "and `Training done` is an end"
     ),
     ReadingChange(
-        "the stamps of LLaMA-Factory's own log file time its dicts, and ms-swift's dicts have the "
+        "the stamps of a log file of the trainer's own time its dicts, and more dicts have the "
         "planned steps",
         ("hf-trainer",),
     ),

@@ -89,8 +89,7 @@ NO_TOKENS: Final = MessageKind(
 PADDED_TOKENS_UNKNOWN: Final = MessageKind(
     "padded-tokens-unknown",
     "Samples need not fill the sequence length, and their token count is unknown",
-    when="Samples are padded or keep their own length, and neither tokens nor their number are "
-    "logged.",
+    when="Samples are padded or of their own length, and no tokens are logged.",
     fix="fairmfu set RUN packed=true, to count each sample as one sequence of seq_len tokens",
 )
 MIXED_WRITERS: Final = MessageKind(

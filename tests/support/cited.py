@@ -113,11 +113,19 @@ def uncited(tables: Tables, lines: Sequence[str], form: LogFormat) -> Iterator[s
 
 
 def _quotes(text: str, quoted: str, form: LogFormat) -> bool:
-    """Whether a text is of that line: its beginning, but for blanks and noise."""
+    """Whether a text is of that line: its parts in order, but for blanks and noise.
+
+    Of a long line, the beginning and a late match are quoted, with an ellipsis between them.
+    """
     quoted = plain(CUT_ESCAPE.sub("", quoted))
     if form.noise is not None:
         text, quoted = (re.sub(form.noise, "", one) for one in (text, quoted))
-    return "".join(quoted.split()) in "".join(text.split())
+    rest = "".join(text.split())
+    for part in [quoted] if "…" in text else quoted.split("…"):
+        _, found, rest = rest.partition("".join(part.split()))
+        if part.split() and not found:
+            return False
+    return True
 
 
 def _record(records: Mapping[int, list[str]], number: int, form: LogFormat) -> str:

@@ -274,7 +274,7 @@ def test_a_run_of_which_most_steps_are_unread_is_not_ranked(
     ]
     row = rates(lines, *GIVEN)
     (why,) = of_kind(row, UNREAD_LINES if ranked else MANY_UNREAD_LINES)
-    assert (f"were not read: {unread}" if ranked else f"{unread} of 30 lines") in why
+    assert (f"or too long): {unread}" if ranked else f"{unread} of 30 lines") in why
     assert why.startswith(NOT_RANKED) != ranked
     assert len(of_kind(row, UNREAD_LINES, MANY_UNREAD_LINES)) == 1
 
