@@ -113,7 +113,7 @@ def uncited(tables: Tables, lines: Sequence[str], form: LogFormat) -> Iterator[s
 
 
 def _quotes(text: str, quoted: str, form: LogFormat) -> bool:
-    """Whether a text is of that line: its parts in order, but for blanks and noise.
+    """Return whether a text is of that line: its parts in order, but for blanks and noise.
 
     Of a long line, the beginning and a late match are quoted, with an ellipsis between them.
     """

@@ -85,7 +85,8 @@ def adapter_facts(kind: object, rank: object, targets: object, *, has_more: bool
     """Return what adapters train; empty if the method is another.
 
     has_more: adapters are more than low-rank matrices
-    targets: names of layers, as a list, with commas or with blanks; `all` or `all-linear` for every linear one
+    targets: names of layers, as a list, with commas or with blanks; `all` or `all-linear` for every
+        linear one
     """
     if str(kind).lower() not in ("lora", "qlora") or has_more:
         return {}

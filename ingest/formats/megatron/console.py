@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -182,9 +182,16 @@ def stated_facts(arguments: Mapping[str, str], names: Mapping[str, str]) -> dict
 
 
 def _precision(arguments: Mapping[str, str]) -> str:
-    if arguments.get("bf16") == "True":
-        return "bf16"
-    return "fp16" if arguments.get("fp16") == "True" else "fp32"
+    return _half_precision(_switched_on(arguments)).get("precision", "fp32")
+
+
+def _switched_on(arguments: Mapping[str, str]) -> set[str]:
+    return {name for name, value in arguments.items() if value == "True"}
+
+
+def _half_precision(switches: Collection[str]) -> dict[str, str]:
+    """Return the 16-bit precision among the options that are on, if any."""
+    return next(({"precision": name} for name in ("bf16", "fp16") if name in switches), {})
 
 
 def _fp8(arguments: Mapping[str, str]) -> str | None:
@@ -439,9 +446,7 @@ def _options_block(lines: Sequence[str]) -> dict[str, str]:
         return {}
     options = {name.rstrip(":"): value for name, value in options_of(command).items()}
     names = {option.replace("-", "_"): fact for option, fact in _OPTION_FACTS.items()}
-    casts = [cast for cast in ("bf16", "fp16") if cast in options]
-    facts = world_size(command) | stated_facts(options, names)
-    return facts | ({"precision": casts[0]} if casts else {})
+    return world_size(command) | stated_facts(options, names) | _half_precision(options)
 
 
 OPTIONS_BLOCK: Final = FactBlock(
@@ -467,9 +472,7 @@ def _excerpt(lines: Sequence[str]) -> dict[str, str]:
     arguments = _dotted(lines)
     if len(arguments) < MIN_EXCERPT_LINES:
         return {}
-    casts = [cast for cast in ("bf16", "fp16") if arguments.get(cast) == "True"]
-    facts = stated_facts(arguments, ARGUMENT_FACTS)
-    return facts | ({"precision": casts[0]} if casts else {})
+    return stated_facts(arguments, ARGUMENT_FACTS) | _half_precision(_switched_on(arguments))
 
 
 MIN_EXCERPT_LINES: Final = 2

@@ -46,6 +46,11 @@ CHECKPOINT_SOURCE: Final = "pytorch/torchtitan/torchtitan/components/checkpoint.
 DCP_SOURCE: Final = "pytorch/torchtitan/torchtitan/components/checkpointer/dcp.py@b5bcd76"
 TORCHFT_SOURCE: Final = "pytorch/torchft/torchft/manager.py@35ca865 Manager"
 FLAME_SOURCE: Final = "fla-org/flame/train.py@f08046c"
+REPLACED_LOADER_SOURCE: Final = "QIU023/torchtitan_attention_residual/phase5/train_mm.py"
+REPLACED_LOADER: Final = (
+    "[rank4]:[titan] 2026-11-20 11:07:22,535 - root - INFO - mm: replaced dataloader with "
+    "LlavaPretrainDataset (N=558,128, dp_rank=0/4, local_bs=160, seq_len=258)"
+)
 DOCUMENT_MASK_NOTE: Final = (
     "Torchtitan's language models mask documents since 2026-06 (PR #3571, Flex and block_causal)"
 )
@@ -1105,9 +1110,8 @@ TORCHTITAN: Final = LogFormat(
         FactLine(
             anchor="replaced dataloader with ",
             regex=r"\breplaced dataloader with \w+ \(.*\bseq_len=(?P<seq_len>\d{1,9})\)",
-            example="[rank4]:[titan] 2026-11-20 11:07:22,535 - root - INFO - mm: replaced dataloader "
-            "with LlavaPretrainDataset (N=558,128, dp_rank=0/4, local_bs=160, seq_len=258)",
-            printed_by="QIU023/torchtitan_attention_residual/phase5/train_mm.py",
+            example=REPLACED_LOADER,
+            printed_by=REPLACED_LOADER_SOURCE,
             composed=True,
         ),
         FactLine(
@@ -1115,9 +1119,8 @@ TORCHTITAN: Final = LogFormat(
             regex=r"\breplaced dataloader with ",
             constants={"packed": "false"},
             inferred="The data loader was replaced by one that need not fill a sample",
-            example="[rank4]:[titan] 2026-11-20 11:07:22,535 - root - INFO - mm: replaced dataloader "
-            "with LlavaPretrainDataset (N=558,128, dp_rank=0/4, local_bs=160, seq_len=258)",
-            printed_by="QIU023/torchtitan_attention_residual/phase5/train_mm.py",
+            example=REPLACED_LOADER,
+            printed_by=REPLACED_LOADER_SOURCE,
             composed=True,
         ),
         FactLine(

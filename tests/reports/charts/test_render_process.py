@@ -64,7 +64,7 @@ def test_what_was_begun_elsewhere_is_what_is_made_here() -> None:
 
 
 def test_the_scripts_that_were_begun_are_those_that_are_made() -> None:
-    """Whether the page asks for them first, or for a picture."""
+    """The page may ask for them first, or for a picture."""
     scripts, made = render.make_product("scripts"), expected()
     assert len(scripts) > 500_000
     render_process.start_drawing("html")
