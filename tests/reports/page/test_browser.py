@@ -167,14 +167,19 @@ UNFOLD: Final = """async () => {
 LOOK: Final = """async () => {
   for (const figure of document.querySelectorAll("figure")) {
     if (!figure.checkVisibility()) continue;
-    figure.scrollIntoView();
     const late = performance.now() + 10000;
-    while (!figure.querySelector(".chart svg") && performance.now() < late)
+    do {
+      figure.scrollIntoView();
       await new Promise((then) => setTimeout(then, 5));
+      if (performance.now() > late) throw new Error(`not drawn: ${figure.dataset.kind}`);
+    } while (!figure.querySelector(".chart svg"));
   }
   scrollTo(0, 0);
 }"""
-"""Goes to each figure that is not in a closed fold, until it is drawn."""
+"""Goes to each figure that is not in a closed fold, until it is drawn.
+
+Again and again: a page that was opened at a link goes back to it until it is at rest.
+"""
 
 DRAWN: Final = """() => [...document.querySelectorAll("figure")].map((figure) => ({
   kind: figure.dataset.kind ?? figure.getAttribute("aria-label"),
@@ -425,9 +430,10 @@ def test_a_link_to_a_run_opens_it(reading: Reading, report: Path, told: ReportCo
 REST: Final = """async (id) => {
   const place = () => document.getElementById(id)?.getBoundingClientRect().top ?? NaN;
   const late = performance.now() + 15000;
-  for (let still = 0, last = NaN; still < 40 && performance.now() < late;) {
+  for (let still = 0, last = NaN; still < 12 && performance.now() < late;) {
     await new Promise((then) => setTimeout(then, 25));
-    still = place() === last ? still + 1 : 0;
+    const busy = document.querySelector("details[open][data-packed], [aria-busy=true]");
+    still = place() === last && !busy ? still + 1 : 0;
     last = place();
   }
   return place() - (parseFloat(getComputedStyle(document.documentElement).scrollPaddingTop) || 0);
@@ -982,7 +988,8 @@ def test_the_overview_leads_to_the_parts_that_it_counts(
         assert tab.page.inner_text('.overview a[href="#first-fact"]') == asked
         parts = tab.page.locator("#missing > :is(.commands, .scroll)")
         assert "commands" in str(parts.first.get_attribute("class"))
-        for link in tab.page.locator(".overview a, .contents a").all():
+        links = tab.page.locator(".overview a, .contents a").all()
+        for link in {link.get_attribute("href"): link for link in reversed(links)}.values():
             place = (link.get_attribute("href") or "").removeprefix("#")
             link.click()
             below = tab.ask(REST, place)
