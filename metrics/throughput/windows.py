@@ -230,12 +230,29 @@ def without_placeholder_losses(steps: pl.DataFrame) -> pl.DataFrame:
     Such a loss is negative and the same at every step: -1, or -1 times the summed ranks and
     micro-steps (pytorch/torchtitan/torchtitan/train.py@81af883; issue #1232).
     """
-    loss, below = pl.col("loss"), pl.col("loss") < 0
-    if not steps.select(below.any()).item():
+    if not steps.select((pl.col("loss") < 0).any()).item():
         return steps
+    return steps.with_columns(pl.when(~_placeholder_loss()).then("loss").alias("loss"))
+
+
+def _placeholder_loss() -> pl.Expr:
+    loss = pl.col("loss")
     same = (loss.max() < 0) & (loss.min() == loss.max()) & (loss.count() > 1)
-    placeholder = same.over("run_id", "rank").fill_null(value=False)
-    return steps.with_columns(pl.when(~placeholder).then(loss).alias("loss"))
+    return same.over("run_id", "rank").fill_null(value=False)
+
+
+def _with_pipelines(windows: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
+    """Mark as `pipelined` the runs in which a rank prints a placeholder for its loss.
+
+    Such a rank is of a pipeline stage before the last, also if no line states the stages.
+
+    steps: as in ingest.core.schema
+    """
+    if not steps.select((pl.col("loss") < 0).any()).item():
+        return windows
+    found = steps.filter(_placeholder_loss())["run_id"].unique().implode()
+    shown = pl.when(pl.col("run_id").is_in(found)).then(pl.lit(value=True))
+    return windows.with_columns(pipelined=pl.coalesce("pipelined", shown))
 
 
 def _measured(memory: pl.Expr) -> pl.Expr:
@@ -325,6 +342,7 @@ def build_windows(
     return (
         fold_ranks(steps)
         .pipe(_with_run_columns, runs, facts)
+        .pipe(_with_pipelines, steps)
         .pipe(_with_engine, events)
         .pipe(_with_differences, quoted)
         .pipe(_over_untimed)

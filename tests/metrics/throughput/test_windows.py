@@ -130,6 +130,22 @@ def test_a_loss_below_zero_at_each_step_is_no_loss() -> None:
     assert kept == [None] * 6 + [loss for rank in "2345" for loss in losses[rank]]
 
 
+@pytest.mark.parametrize(
+    ("loss", "stages", "counted"),
+    [(-1.0, {}, None), (-1.0, {"pipeline_parallel": 4}, 25), (2.0, {}, 100)],
+)
+def test_stages_that_no_line_states_share_a_batch(
+    loss: float, stages: dict[str, int], counted: float | None
+) -> None:
+    """The batch was counted as that of one GPU: 16 times the logged rate of 16 stages."""
+    rows = [
+        {"line": i, "step": i, "elapsed_s": 2.0, "logged_tgs": 4.0, "loss": loss, "rank": "0"}
+        for i in range(1, 4)
+    ]
+    known = {"micro_batch_size": 1, "gradient_accumulation": 1, "seq_len": 100, **stages}
+    assert windows(rows, known=known)["tokens_per_gpu"].to_list() == [counted] * 3
+
+
 @costly
 @given(peaks=st.lists(st.sampled_from([0.0, None, 2.0**30, 2.0**31]), min_size=3, max_size=8))
 def test_a_peak_of_0_is_no_measured_memory(peaks: list[float | None]) -> None:
