@@ -653,7 +653,7 @@ def _set_at_equal_flops(groups: Sequence[Sequence[ComparisonRow]]) -> None:
         )
         rows = [row for group in several if len(several) > 1 for row in group]
         for row in rows:
-            if row["peak_flops"] is not None:
+            if row["peak_flops"] is not None and row["peak_source"] == reference["peak_source"]:
                 times = _ideal_seconds(row) / _ideal_seconds(reference)
                 row["equal_flops"] = reference["flops_per_token"]
                 row["tgs_at_equal_flops"] = not_null(row["tgs"]) * times

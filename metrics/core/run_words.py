@@ -38,6 +38,9 @@ too."""
 GROWTH, JUMP = "growth", "jump"
 """Kinds of changes of the peak memory."""
 
+GIVEN_PEAK: Final = "given: peak_flops"
+"""Beginning of `peak_source` where a user gave the peak."""
+
 COMPUTE_PHASES: Final = ("forward", "backward", "forward_backward")
 """Phases that take time in every step: 0 means that a timer was not running."""
 

@@ -19,6 +19,7 @@ from typing import Any, Final, NamedTuple
 from fairmfu.ingest.core.schema import FACT_BOUNDS
 
 from ..core.messages import Message, MessageKind
+from ..core.run_words import GIVEN_PEAK
 from ..formula import accelerators, flops, vision
 from ..formula.accelerators import Accelerator, UnknownAcceleratorError
 from ..formula.flops import Operator, Trainable, adapter_params
@@ -850,15 +851,14 @@ def _peaks(
     """Return the accelerator's dense peaks by precision, from a user or the table.
 
     Sets `device`, one name for all spellings of frameworks, and `peak_source`, the source of the
-    peaks of the run's precisions.
+    peaks of the run's precisions. A given peak changes MFU, and names no accelerator.
     """
     name = text_fact(facts, "accelerator")
-    result.values["device"] = name
+    result.values["device"] = _device_name(name, overlay)
     if (given := facts.get("peak_flops")) is not None and dtypes is not None:
         peak = float(given["value"])
-        result.values["device"] = f"{name or 'device'} at {peak / 1e12:,g} TFLOP/s"
         result.values["peak_source"] = (
-            f"given: peak_flops, dense {dtypes[1]} {peak / 1e12:,g} TFLOP/s ({given['origin']})"
+            f"{GIVEN_PEAK}, dense {dtypes[1]} {peak / 1e12:,g} TFLOP/s ({given['origin']})"
         )
         result.warnings += _other_peak(name, dtypes[1], peak, overlay)
         return {dtypes[1]: peak}
@@ -871,13 +871,20 @@ def _peaks(
         result.missing.append("peak_flops")
         result.warnings.append(messages.ACCELERATOR_UNKNOWN(error=_for_stored_run(str(error))))
         return None
-    result.values["device"] = device.name
     if dtypes is not None:
         formats: list[Dtype] = [dtypes[1]]
         if dtypes[1] in BELOW_16_BITS.values():
             formats.append("bf16")  # some operators stay in BF16, see metrics.formula.precision
         result.values["peak_source"] = accelerators.peak_source(device, formats)
     return device.peaks
+
+
+def _device_name(name: str | None, overlay: Sequence[Accelerator]) -> str | None:
+    """Return the name of an accelerator in the table; an unknown name as it is."""
+    try:
+        return accelerators.find_accelerator(name or "", overlay).name
+    except accelerators.UnknownAcceleratorError:
+        return name
 
 
 def _other_peak(

@@ -15,7 +15,7 @@ from fairmfu.metrics.audit.audit_results import Audit, Bridge
 from fairmfu.metrics.compare.missing_rate import explain_missing_rate
 from fairmfu.metrics.core.run_selection import choose_one
 from fairmfu.metrics.core.run_table import METRICS, MetricsRow, metrics_rows, not_null, value_of
-from fairmfu.metrics.core.run_words import EVIDENCE_LABELS, START_UP
+from fairmfu.metrics.core.run_words import EVIDENCE_LABELS, GIVEN_PEAK, START_UP
 from fairmfu.metrics.pipeline.reported_runs import ReportedRuns
 from fairmfu.metrics.utilization.utilization import operator_table
 
@@ -352,9 +352,15 @@ def _step_lines(row: MetricsRow) -> list[str]:
 
 
 def _device(row: MetricsRow) -> str:
-    """Return the device's name in the peak table, with the run's name if different."""
-    device, given = row["device"], row["accelerator"]
-    return str(given or device) if device in (None, given) else f"{device} ({given})"
+    """Return the device's name in the peak table, with the run's name if different.
+
+    A peak that a user gave is named as such.
+    """
+    device, logged = row["device"], row["accelerator"]
+    name = str(logged or device) if device in (None, logged) else f"{device} ({logged})"
+    if not (row["peak_source"] or "").startswith(GIVEN_PEAK):
+        return name
+    return "as given" if device is None else f"as given for {name}"
 
 
 def _full(mfu: float | None) -> str:

@@ -544,11 +544,16 @@ def test_a_given_peak_may_be_rounded_by_two_percent(peak: float, *, is_doubted: 
     assert bool(hardware(facts).warnings) is is_doubted
 
 
-def test_a_given_peak_names_the_device() -> None:
+def test_a_given_peak_is_no_other_accelerator() -> None:
+    """An H100 and an H200 have one peak, and one card may be given two."""
     given_peak = held(precision="bf16", peak_flops="500e12")
-    assert hardware(given_peak).values["device"] == "device at 500 TFLOP/s"
+    assert hardware(given_peak).values["device"] is None
     out = hardware(given_peak | held(accelerator="H20Z"))
-    assert (out.values["device"], out.missing) == ("H20Z at 500 TFLOP/s", [])
+    assert (out.values["device"], out.missing) == ("H20Z", [])
+    for name in ("H100", "h100 80gb hbm3"):
+        told = hardware(given_peak | held(accelerator=name)).values
+        assert told["device"] == "NVIDIA H100 SXM"
+        assert told["peak_source"].startswith("given: peak_flops, dense bf16 500 TFLOP/s")
     no_precision = hardware(held(peak_flops="500e12"))
     assert no_precision.missing == ["precision", "accelerator"]
     assert hardware(held(precision="bf16", accelerator="H100")).values["device"] == (

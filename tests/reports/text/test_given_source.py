@@ -55,3 +55,15 @@ def test_a_run_by_the_formula_has_no_such_column(tmp_path: Path) -> None:
     run("ingest", LOG, "--store", tmp_path / "store")
     for words in (["runs"], ["compare"], ["explain", LOG.stem]):
         assert "given" not in run(*words, "--store", tmp_path / "store").stdout
+
+
+def test_a_given_peak_is_named_as_such_and_the_accelerator_stays(tmp_path: Path) -> None:
+    """It was `NVIDIA H100 SXM at 800 TFLOP/s`, another accelerator than that of its repeats."""
+    store = tmp_path / "store"
+    run("ingest", LOG, "--store", store, "--set", "peak_flops=800e12")
+    assert (
+        "TFLOP/s dense, as given for NVIDIA H100"
+        in run("explain", LOG.stem, "--store", store).stdout
+    )
+    (row,) = json.loads(run("runs", "--store", store, "--format", "json").stdout)
+    assert row["device"] == "NVIDIA H100 SXM"
