@@ -16,11 +16,12 @@ from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import geometric_mean
-from typing import Final, Literal, cast
+from typing import Any, Final, Literal, cast
 
 from ..core.intervals import Estimate
 from ..core.messages import by_gravity
 from ..core.run_table import not_null, value_of
+from ..formula.accelerators import accelerator_names
 from ..utilization.messages import QUANTIZED_WEIGHTS
 from .comparability import TOKEN_UNIT, format_value, plain_value, setup_key, token_group
 from .comparison_row import ComparisonRow
@@ -116,6 +117,29 @@ class Setting:
         """MFU at the pooled rate, exact attention."""
         return None if self.side is None else self.side.mfu
 
+    @property
+    def rated(self) -> tuple[ComparisonRow, ...]:
+        """Runs that give the pooled rate; without a rate, all."""
+        return self.rows if self.side is None else self.side.rows
+
+    def pooled(self, name: str) -> float | None:
+        """Return the geometric mean of a figure over `rated`, as the pooled rate is one.
+
+        None if a run lacks the figure.
+        """
+        values = [value_of(row, name) for row in self.rated]
+        return geometric_mean(values) if values and all(values) else None
+
+    def common(self, name: str) -> Any:  # noqa: ANN401 - any column
+        """Return the value that all of `rated` have in common; None where they differ."""
+        values = {value_of(row, name) for row in self.rated}
+        return values.pop() if len(values) == 1 else None
+
+    def most(self, name: str) -> float | None:
+        """Return the largest figure of `rated`; None if a run lacks it."""
+        values = [value_of(row, name) for row in self.rated]
+        return None if not values or None in values else max(values)
+
 
 @dataclass(frozen=True, slots=True)
 class Effect:
@@ -179,15 +203,14 @@ def find_studies(
     rows: metrics.compare.comparability.rank_runs with all metrics, also of runs without a rate
     by: the fact of which to show the effect, one of FACTS; None: whatever differs
     baseline: the run_id of the run to compare with; None: the plainest setting of each study
-    chosen: a person chose the runs, so those whose logs name no model are taken as runs of one
-        model; so they are with `by` or `baseline`
+    chosen: a person named the runs, so those whose logs name no model are taken as runs of one
+        model
     """
-    asked = chosen or by is not None or baseline is not None
     families: dict[Hashable, list[ComparisonRow]] = defaultdict(list)
     for row in rows:
-        if (key := _family(row, unnamed=asked)) is not None:
+        if (key := _family(row, unnamed=chosen)) is not None:
             families[key].append(row)
-    settings = [settings_of(family) for family in families.values()]
+    settings = [_settings_of_model(family) for family in families.values()]
     if by is None:
         found = [study for family in settings for study in _of_family(family, baseline)]
     else:
@@ -212,11 +235,21 @@ def _family(row: ComparisonRow, *, unnamed: bool) -> Hashable | None:
 
 
 def settings_of(rows: Iterable[ComparisonRow]) -> list[Setting]:
-    """Return the runs by equal facts.
+    """Return the runs of each model by equal facts.
+
+    A run of an unknown model is alone.
+    """
+    by_model: dict[Hashable, list[ComparisonRow]] = defaultdict(list)
+    for row in rows:
+        by_model[_family(row, unnamed=False) or row["run_id"]].append(row)
+    return [setting for of in by_model.values() for setting in _settings_of_model(of)]
+
+
+def _settings_of_model(rows: Sequence[ComparisonRow]) -> list[Setting]:
+    """Return the runs of one model by equal facts.
 
     Of one precision with several recipes, such as rowwise and tensorwise, each is a setting.
     """
-    rows = [*rows]
     several = len({_recipe(row) for row in rows} - {None}) > 1
     by_values: dict[tuple[object, ...], list[ComparisonRow]] = defaultdict(list)
     for row in rows:
@@ -338,14 +371,32 @@ def changes_between(before: Setting, after: Setting) -> tuple[Change, ...]:
 def _untold(name: str, *settings: Setting) -> bool:
     """Return whether a fact cannot be compared, because one log is silent.
 
-    An engine with ZeRO prints its stage, so a silent log of it may be of a run without it.
+    An engine with ZeRO prints its stage, so a silent log of it may be of a run without it. Two
+    names may be of one accelerator.
     """
+    if name == DEVICE and may_be_one(*(str(setting.values[DEVICE]) for setting in settings)):
+        return True
     one_engine = len({setting.values[FRAMEWORK] for setting in settings}) == 1
     silent = any(setting.values[name] is None for setting in settings)
     unsaid = name in (*SOFTWARE, *LAYOUT, DEVICE, GPUS) and not (
         name == "zero_stage" and one_engine
     )
     return silent and unsaid
+
+
+def may_be_one(*names: str) -> bool:
+    """Return whether two of several names may be of one accelerator.
+
+    One name has all words of the other, as `Xeon Processor @ 2.50GHz` those of `Xeon Processor`.
+    Rows of the peak table are different accelerators.
+    """
+    tabled = {*accelerator_names()}
+    words = {name: set(name.lower().split()) for name in names}
+    return any(
+        words[name] < words[other] and not {name, other} <= tabled
+        for name in words
+        for other in words
+    )
 
 
 def partly_stated(settings: Iterable[Setting]) -> list[str]:

@@ -74,7 +74,7 @@ def _cell(row: object, column: object, runs: Sequence[ComparisonRow]) -> dict[st
         "tgs": best.tgs,
         "samples_per_second": best.samples_per_second,
         "mfu": best.mfu,
-        "peak_memory_bytes": best.first["peak_memory_bytes"],
+        "peak_memory_bytes": best.most("peak_memory_bytes"),
         "outcome": OUTCOME_LABELS[bad[0] or ""] if bad else None,
         "settings": len(found),
         "runs": [run["label"] for run in ordered],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
@@ -31,7 +32,7 @@ from fairmfu.metrics.compare.studies import (
 )
 from fairmfu.metrics.core.run_table import not_null, short_doubt, value_of
 
-from ..text.claims_text import join_words
+from ..text.claims_text import join_words, rate_doubts
 from ..text.markdown import MARKDOWN_STYLE
 from ..text.run_narrative import BAD_OUTCOMES, OUTCOME_LABELS
 from ..text.runs_table import Columns
@@ -45,7 +46,7 @@ from ..text.tabular import (
     render_frame,
     wrapped,
 )
-from ..text.verdict import gap_sentence, ratio_words
+from ..text.verdict import PLAIN_STYLE, gap_sentence, price_words, ratio_words
 
 MAX_NAMED_FACTS: Final = 4
 """Most facts that a heading and a sentence name."""
@@ -124,11 +125,29 @@ def study_sentence(study: Study) -> str:
         "scale": _of_scale,
         "accelerators": _of_accelerators,
     }.get(study.kind, _of_knobs)
-    return f"{told(study)}{_assumed(study)}"
+    settings = [effect.setting for effect in study.effects]
+    doubted = [study.baseline, *(one for one in settings if one is not study.baseline)]
+    doubts = study_doubts(doubted)
+    return f"{told(study)}{doubts and f' {doubts}'}{_assumed(study)}"
+
+
+def study_doubts(settings: Sequence[Setting]) -> str:
+    """Return the doubts about rates that have an interval, as a sentence, or nothing.
+
+    settings: the baseline first
+    """
+    sides = [one.side for one in settings if one.side is not None]
+    is_pair = len(sides) == len(settings) == 2  # noqa: PLR2004 - a baseline and an effect
+    ratio = sides[1].rate / sides[0].rate if is_pair else None
+    return rate_doubts(sides, ratio, PLAIN_STYLE.name)
 
 
 ASSUMED: Final = (DEVICE, GPUS, "precision", "seq_len", "recompute")
 """Facts that decide a speed, and are assumed to be equal where no log of a study states them."""
+
+
+UNREAD_OPTIONS: Final = " Options that fairmfu does not read may differ too."
+"""Doubt about an effect of a version, beside which logs print many options."""
 
 
 def _assumed(study: Study) -> str:
@@ -139,7 +158,8 @@ def _assumed(study: Study) -> str:
     first = study.baseline.first
     unknown = unknown if first["work"] or first["model"] else ["model", *unknown]
     partly = partly_stated(settings)
-    told = f" This assumes equal {_facts(unknown)}, which no log states." if unknown else ""
+    told = UNREAD_OPTIONS if study.kind == "change" else ""
+    told += f" This assumes equal {_facts(unknown)}, which no log states." if unknown else ""
     also = f" Unknown for some, and may differ: {_facts(partly)}." if partly else ""
     return told + also
 
@@ -315,28 +335,28 @@ def _also(first: ScalePoint, last: ScalePoint) -> str:
 
 
 def _of_accelerators(study: Study) -> str:
-    rated = [effect for effect in study.effects if effect.ratio is not None]
+    others = (e for e in study.effects if any(c.name == DEVICE for c in e.changes))
+    rated = [effect for effect in others if effect.ratio is not None]
     if not rated:
         return f"No ratio: {_why_no_ratio(study)}."
     base = value_words(study.baseline.values[DEVICE])
     told = []
     for effect in rated[:MAX_NAMED_EFFECTS]:
         ratio, name = not_null(effect.ratio), value_words(effect.setting.values[DEVICE])
-        told.append(
-            f"{name} is {ratio_words(ratio)} as fast per GPU as {base}, so it is cheaper per token "
-            f"below {ratio.ratio:.2f}x the price"
-        )
+        doubted = study_doubts([effect.setting, study.baseline])
+        price = "" if doubted else price_words(ratio)
+        told.append(f"{name} is {_apart(ratio, f' per GPU as {base}')}{price and f', {price}'}")
     offers = "A comparison of offers: set-ups may differ."
     return f"{'; '.join(told)}.{_costs(study)} {offers}{_confounded(study, base)}"
 
 
 def _costs(study: Study) -> str:
     """Return what 1 billion tokens cost on each accelerator; empty without prices."""
-    rows = [effect.setting.first for effect in study.effects if effect.setting.side is not None]
+    settings = [effect.setting for effect in study.effects if effect.setting.side is not None]
     told = [
-        f"{row['cost_per_billion_tokens']:,.2f} on {row['device']} (at {row['price_per_gpu_hour']})"
-        for row in rows
-        if row["cost_per_billion_tokens"] is not None
+        f"{cost:,.2f} on {one.values[DEVICE]} (at {one.first['price_per_gpu_hour']})"
+        for one in settings
+        if (cost := one.pooled("cost_per_billion_tokens")) is not None
     ]
     return f" 1 billion tokens cost {join_words(told)}." if told else ""
 
@@ -496,16 +516,31 @@ def _frame_row(study: Study, effect: Effect, points: dict[int, ScalePoint]) -> d
         "efficiency": _efficiency(point) if shown and point else None,
         "per_doubling": point.per_doubling if shown and point else None,
         "mfu": setting.mfu,
-        "doubt": short_doubt(first["doubts"]),
+        "doubt": _table_doubt(setting),
         "outcome": ", ".join(dict.fromkeys(OUTCOME_LABELS[one] for one in bad)) or None,
-        **{name: value_of(first, name) for name in COPIED_COLUMNS},
+        "peak_memory_bytes": setting.most("peak_memory_bytes"),
+        "tokens_per_update": setting.common("tokens_per_update"),
+        **{name: setting.pooled(name) for name in POOLED_COLUMNS},
     }
 
 
-COPIED_COLUMNS: Final = (
-    *("peak_memory_bytes", "seconds_per_step", "tokens_per_update"),
-    *("gpu_hours_per_billion_tokens", "cost_per_billion_tokens", "kwh_per_billion_tokens"),
+POOLED_COLUMNS: Final = (
+    *("seconds_per_step", "gpu_hours_per_billion_tokens", "cost_per_billion_tokens"),
+    "kwh_per_billion_tokens",
 )
+"""Figures of a setting that are means over the same runs as its rate."""
+
+
+def _table_doubt(setting: Setting) -> str | None:
+    """Return the commonest doubt of the runs of a setting; None without doubts."""
+    doubts = [short_doubt(row["doubts"]) for row in setting.rated]
+    found = Counter(doubt for doubt in doubts if doubt is not None).most_common(1)
+    if not found:
+        return None
+    doubt, times = found[0]
+    return (
+        doubt if times == len(doubts) else f"{doubt} ({times} of {count_noun(len(doubts), 'run')})"
+    )
 
 
 def _efficiency(point: ScalePoint) -> str:

@@ -1,19 +1,21 @@
-"""Logged speed figures of several runs: figures, ratios, and the gap to ours."""
+"""Logged speed figures of several runs, their ratios, the gap to ours, and doubts."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import exp, fsum, log
-from typing import Final
+from typing import Any, Final
 
 from fairmfu.metrics.audit.audit_results import Factor
 from fairmfu.metrics.audit.formula_era import cause_text
 from fairmfu.metrics.audit.logged_figures import PER_GPU_FIGURES, SAMPLES_FIGURE
 from fairmfu.metrics.compare.comparison_row import STATED_BY_SOME, ComparisonRow
-from fairmfu.metrics.core.run_table import value_of
+from fairmfu.metrics.compare.repeated_runs import ComparisonSide
+from fairmfu.metrics.core.run_table import not_null, value_of, worst_doubt
+from fairmfu.metrics.core.run_words import steps_of
 
-from .tabular import count, percent
+from .tabular import count, count_noun, percent
 
 MIN_CAUSE_EFFECT: Final = 0.01
 """Smallest effect of a cause on the ratio of two logs to name the cause."""
@@ -225,3 +227,60 @@ def _shared(cause: str, do: Sequence[tuple[ComparisonRow, float, str]]) -> str:
 
 def _does(overstated: Overstated, cause: str) -> bool:
     return cause in overstated and abs(log(overstated[cause][0])) > MIN_CAUSE_EFFECT / 2
+
+
+# --- doubts --------------------------------------------------------------------------------
+
+MAX_DOUBTS: Final = 2
+"""Most doubts that a sentence names; the tables have all."""
+
+MAX_DOUBTED_RUNS: Final = 3
+"""Most runs named with one doubt."""
+
+
+def rate_doubts(
+    sides: Sequence[ComparisonSide],
+    ratio: float | None,
+    name: Callable[[Mapping[str, Any]], str],
+    plain: Callable[[str], str] = str,
+) -> str:
+    """Return the doubts about rates that have an interval, as a sentence.
+
+    Empty without any: a rate without an interval is no claim.
+
+    sides: what is compared. ratio: of two sides, the second over the first; else None
+    name, plain: writers of a run's name and of other text
+    """
+    told: dict[str, list[ComparisonRow]] = {}
+    for place, side in enumerate(sides):
+        for row in side.rows if side.estimate is not None else ():
+            clause = worst_doubt(row.get("doubts") or ())
+            if clause is not None:
+                other = (
+                    _by_other_speed(row, ratio, is_base=place == 0) if len(side.rows) == 1 else ""
+                )
+                told.setdefault(f"{clause}{other}", []).append(row)
+    shown = [f"{_names(rows, name)}: {plain(words)}" for words, rows in told.items()][:MAX_DOUBTS]
+    if not shown:
+        return ""
+    rest = len(told) - len(shown)
+    more = f"; {count_noun(rest, 'more doubt')} in the tables" if rest else ""
+    return f"Doubt about {'; '.join(shown)}{more}."
+
+
+def _names(rows: Sequence[ComparisonRow], name: Callable[[Mapping[str, Any]], str]) -> str:
+    if len(rows) > MAX_DOUBTED_RUNS:
+        return count_noun(len(rows), "run")
+    return join_words([name(row) for row in rows])
+
+
+def _by_other_speed(row: ComparisonRow, ratio: float | None, *, is_base: bool) -> str:
+    """Return the ratio by the speed farthest from the TGS of a run, or nothing."""
+    levels = [level for level in row.get("levels") or () if level["tgs"] and not level["ranked"]]
+    if ratio is None or not levels or row["tgs"] is None:
+        return ""
+    tgs = row["tgs"]
+    times = [not_null(level["tgs"]) / tgs for level in levels]
+    farthest = max(range(len(levels)), key=lambda place: abs(times[place] - 1))
+    other = ratio / times[farthest] if is_base else ratio * times[farthest]
+    return f"; by its speed at steps {steps_of(levels[farthest])} the ratio is {other:.2f}x"

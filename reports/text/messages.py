@@ -81,7 +81,7 @@ NO_STUDY: Final = ErrorKind(
     "no two of these runs with a rate have the same model and framework and differ in {by}.",
     "No two runs show the effect that compare --by or --baseline asks for.",
     click.ClickException,
-    fix="name other runs, or list them with 'fairmfu runs'",
+    fix="name other runs, or list them with 'fairmfu runs'; name all runs whose model is unknown",
 )
 SET_WITHOUT_FACT: Final = ErrorKind(
     "set-without-fact",

@@ -41,6 +41,7 @@ from .claims_text import (
     group_claims,
     join_words,
     logged_ratio,
+    rate_doubts,
     ratio_reasons,
 )
 from .run_narrative import phase_label, step_seconds
@@ -320,7 +321,7 @@ class _Speaker:
         parts += [self._tied(tied)] if tied else []
         parts += [self._slower(slower, after=bool(parts))] if slower else []
         parts += map(self.style.aside, self._unknown(unsure))
-        return "; ".join(parts) + "." + self._basis() + self._losses_apart()
+        return "; ".join(parts) + "." + self._basis() + self._losses_apart() + self._doubts()
 
     def _basis(self) -> str:
         """Return sentences on the rate that ranks, where it is not TGS."""
@@ -352,6 +353,13 @@ class _Speaker:
             return ""
         doubt = self.style.strong("Their losses differ")
         return self.style.aside(f" {doubt}, so they may not have trained the same way.")
+
+    def _doubts(self) -> str:
+        """Return the doubts about the rates, beside the claim."""
+        ratio = self.gaps[0].ratio if len(self.others) == 1 else None
+        sides = [*self.others, self.best]
+        told = rate_doubts(sides, ratio, self.style.name, self.style.plain)
+        return self.style.aside(f" {told}") if told else ""
 
     def _unknown(self, unsure: Sequence[tuple[ComparisonSide, SpeedRatio]]) -> list[str]:
         """Return clauses on sides without an interval: those near to the best, and others."""
@@ -690,6 +698,14 @@ def ratio_words(gap: SpeedRatio) -> str:
         return f"{gap.ratio:.2f}x"
     digits = _digits(gap)
     return f"{gap.ratio:.{digits}f}x ({gap.low:.{digits}f} to {gap.high:.{digits}f})"
+
+
+def price_words(gap: SpeedRatio) -> str:
+    """Return the limits of prices between two speeds, if they surely differ."""
+    if gap.low is None or gap.high is None or gap.is_tied:
+        return ""
+    low, high = (f"{end:.{_digits(gap)}f}x" for end in (gap.low, gap.high))
+    return f"so it is cheaper per token below {low} the price, and dearer above {high}"
 
 
 def _digits(gap: SpeedRatio) -> int:

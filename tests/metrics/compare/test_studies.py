@@ -24,10 +24,11 @@ from fairmfu.metrics.compare.studies import (
     FACTS,
     Study,
     find_studies,
+    settings_of,
 )
 from fairmfu.metrics.core.run_table import metrics_rows
 from fairmfu.reports.comparison.study_text import study_frame, study_heading, study_sentence
-from fairmfu.reports.text.verdict import join_comparison
+from fairmfu.reports.text.verdict import group_verdict, join_comparison, ranked_groups
 
 from .test_comparability import metrics
 
@@ -198,10 +199,102 @@ def test_accelerators_are_offers_and_samples_count_at_equal_gpus_only() -> None:
     assert study.kind == "accelerators"
     assert study_sentence(study).startswith(
         "NVIDIA H100 SXM is 2.50x (2.49 to 2.51) as fast per GPU as NVIDIA A100 SXM 80GB, so it is "
-        "cheaper per token below 2.50x the price."
+        "cheaper per token below 2.49x the price, and dearer above 2.51x."
     )
     untold = {"tgs": None, "samples_per_second": 40.0, "seconds_per_step": 1.0, "gpus": None}
     assert studies_of(untold | {"zero_stage": 1}, untold | {"zero_stage": 2}) == []
+
+
+A100 = {"device": "NVIDIA A100 SXM 80GB"}
+
+
+@pytest.mark.parametrize(
+    "unsure",
+    [
+        {"tgs_low": None, "tgs_high": None},
+        {"tgs_low": 2300.0, "tgs_high": 9000.0},
+        {"doubts": ["TGS is a mean of a drifting speed: it fell by 9.2% from first to last."]},
+    ],
+)
+def test_prices_need_an_interval_without_1_and_no_doubt(unsure: dict[str, Any]) -> None:
+    (sure,), (doubtful,) = (
+        studies_of(rate(6000) | more, rate(2400) | A100) for more in ({}, unsure)
+    )
+    assert "cheaper" in study_sentence(sure)
+    assert "cheaper" not in study_sentence(doubtful)
+    assert "as fast per GPU as" in study_sentence(doubtful)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "are_two"),
+    [
+        ("AMD EPYC 9654", "AMD EPYC 9654 @ 2.40GHz", False),
+        ("NVIDIA A100", "NVIDIA A100 SXM 80GB", False),
+        ("NVIDIA RTX 3090", "NVIDIA RTX 3090 Ti", True),
+        ("NVIDIA L4", "NVIDIA L40", True),
+    ],
+)
+def test_names_that_may_be_of_one_accelerator_are_no_comparison(
+    first: str, second: str, *, are_two: bool
+) -> None:
+    runs = rate(6000) | {"device": first}, rate(2400) | {"device": second}
+    assert [study.kind for study in studies_of(*runs)] == ["accelerators"] * are_two
+    assert len(studies_of(*runs, by="device")) == are_two
+
+
+SLOWED = [
+    {"from_step": 5, "to_step": 90, "tgs": 5500.0, "ranked": False},
+    {"from_step": 91, "to_step": 400, "tgs": 5000.0, "ranked": True},
+]
+
+
+def test_a_doubt_about_a_rate_is_beside_the_effect() -> None:
+    """A speed that fell inside a run is no effect of its version."""
+    slowed = {
+        "doubts": ["Speed changed inside the run, and TGS is only of steps 91 to 400. Fix: x"]
+    }
+    runs = [
+        rate(5000) | slowed | {"levels": SLOWED, "framework_version": "1"},
+        rate(6000) | {"framework_version": "2"},
+    ]
+    (study,) = studies_of(*runs)
+    assert study_sentence(study).endswith(
+        "1.200x (1.197 to 1.203) as fast. Doubt about r0: Speed changed inside the run, and TGS is "
+        "only of steps 91 to 400; by its speed at steps 5 to 90 the ratio is 1.09x. Options that "
+        "fairmfu does not read may differ too."
+    )
+    (verdict,) = [group_verdict(group) for group in ranked_groups(rows_of(*runs))]
+    assert verdict.sentence.endswith("; by its speed at steps 5 to 90 the ratio is 1.09x.")
+    without = {"tgs_low": None, "tgs_high": None}
+    (unsure,) = studies_of(runs[0] | without, runs[1])
+    assert "Doubt" not in study_sentence(unsure)
+
+
+def test_all_figures_of_a_setting_are_of_the_same_runs() -> None:
+    """A mean rate had the cost, time and memory of its fastest run beside it."""
+    silent = {"recompute": None, "peak_memory_bytes": 2e9}
+    runs = [
+        rate(r) | silent | {"seconds_per_step": 8e4 / r, "tokens_per_update": 1e6, **more}
+        for r, more in ((4000, {}), (9000, {"peak_memory_bytes": 3e9}), (6000, {}))
+    ]
+    (study,) = studies_of(*runs, rate(7000) | silent | {"compile": "true"})
+    frame = study_frame(study)
+    (pooled,) = frame.filter(runs=3).to_dicts()
+    assert pooled["tgs"] == pytest.approx(6000)
+    assert pooled["seconds_per_step"] == pytest.approx(8e4 / 6000)
+    assert pooled["gpu_hours_per_billion_tokens"] == pytest.approx(1e9 / 6000 / 3600)
+    assert (pooled["peak_memory_bytes"], pooled["tokens_per_update"]) == (3e9, 1e6)
+    runs[0]["tokens_per_update"] = 5e5
+    (study,) = studies_of(*runs, rate(7000) | silent | {"compile": "true"})
+    assert study_frame(study).filter(runs=3)["tokens_per_update"].to_list() == [None]
+
+
+def test_a_cell_never_pools_two_models_or_unknown_ones() -> None:
+    unknown = {"model": None, "work": None}
+    runs = rows_of(
+        rate(5000), rate(6000) | {"model": "b", "work": "b"}, *(rate(7000) | unknown,) * 2
+    )
+    assert [len(setting.rows) for setting in settings_of(runs)] == [1, 1, 1, 1]
 
 
 def test_a_run_out_of_memory_is_a_cell_with_its_outcome() -> None:
@@ -312,8 +405,8 @@ def test_scale_by_samples_is_per_gpu(
     """Chosen runs whose logs name no model are taken as runs of one, and the sentence says so."""
     more = gpus * (times + 1)
     runs = by_samples(per_second, gpus), by_samples(per_second * efficiency * more / gpus, more)
-    assert studies_of(*runs) == []
-    (study,) = studies_of(*runs, by="gpus")
+    assert studies_of(*runs) == studies_of(*runs, by="gpus") == []
+    (study,) = studies_of(*runs, by="gpus", chosen=True)
     ratio = study.effects[1].ratio
     assert (study.kind, ratio and ratio.ratio) == ("scale", pytest.approx(efficiency))
     assert "This assumes equal model" in study_sentence(study)
