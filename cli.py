@@ -583,6 +583,11 @@ def _printable(text: str) -> str:
     return printable(_runnable(text))
 
 
+def _show(text: str) -> None:
+    """Print a text for people, with commands that name the store."""
+    click.echo(_runnable(text))
+
+
 def _say(text: str) -> None:
     """Print a message on stderr."""
     click.echo(_printable(text), err=True)
@@ -945,14 +950,14 @@ def _echo_comparison(
         )
         return
     if output == "markdown":
-        click.echo(comparison.markdown(allowed))
+        _show(comparison.markdown(allowed))
     elif brief:
         click.echo("\n\n".join(wrapped(_runnable(sentence)) for sentence in comparison.brief))
-        click.echo(_runnable(f"\n{LONG_COMPARISON}"))
+        _show(f"\n{LONG_COMPARISON}")
     else:
         for sentence in comparison.sentences:
             click.echo(wrapped(_runnable(sentence)))
-        click.echo(f"\n{comparison.text(output)}")
+        _show(f"\n{comparison.text(output)}")
     if not comparison.asked and not brief:
         _echo_doubts([row | {"name": row["label"]} for row in comparison.rows], missing=False)
 
@@ -1079,7 +1084,8 @@ def compare(  # noqa: PLR0913, PLR0917 - each is an argument of the command
     if (by or baseline) and not found.studies:
         raise messages.NO_STUDY(by=by or "that baseline")
     if matrix is not None:
-        click.echo(found.matrix(*matrix, output))
+        told = found.matrix(*matrix, output)
+        click.echo(told if output in ("json", "csv") else _runnable(told))
         return
     _warn_of_one_run(found, names)
     result = None if allowed is None else _gate(found, allowed, names)
@@ -1173,7 +1179,7 @@ def missing(names: tuple[str, ...], out: Path | None, store: Path, output: str) 
     if output in ("json", "csv"):
         click.echo(render_frame(missing_rows(needs), output))
         return
-    click.echo(_runnable(show_missing(needs, output)))
+    _show(show_missing(needs, output))
 
 
 def _write_template(store: Store, needs: Sequence[RunNeeds], out: Path) -> None:
@@ -1624,7 +1630,7 @@ def baseline_list(store: Path, output: str) -> None:
     opened.require_batches()
     rows = pinned(opened)
     if rows.is_empty():
-        click.echo("No baseline is set. Set one with: fairmfu baseline set RUN", err=True)
+        _say("No baseline is set. Set one with: fairmfu baseline set RUN")
         if output in ("table", "markdown"):
             return
     rows = rows.with_columns(rows["at"].dt.truncate("1s"), rows["tgs"].round(1))

@@ -87,6 +87,29 @@ def test_what_commands_print_runs(option: list[str], folder: Path) -> None:
         assert as_printed(each, "lacking").exit_code == 0, each
 
 
+NAMED = (
+    *(["runs"], ["runs", "--format", "markdown"], ["missing"], ["explain", "lacking"]),
+    *(["compare"], ["compare", "--full"], ["compare", "--format", "markdown"]),
+    *(["compare", "lacking", "again"], ["compare", "--by", "nccl"], ["baseline", "list"]),
+    *(["compare", "--matrix", "gpus", "precision"], ["doctor"], ["query", "SELECT nothing"]),
+)
+
+
+def test_each_printed_command_names_the_store(folder: Path) -> None:
+    """The notes below a table named none, and ran on another store."""
+    (folder / "logs/titan.log").unlink()
+    again = ROOT / LACKING.replace("h200", "h100")
+    (folder / "logs/again.log").write_bytes(again.read_bytes())
+    known = ("accelerator=b200", "model=qwen3-0.6b", "seq_len=4096", "packed=true", "gpus=1")
+    given_facts = (*known, "precision=bf16", "trainable=full", "micro_batch_size=2")
+    sets = [word for fact in given_facts for word in ("--set", fact)]
+    assert run("ingest", "logs", "--store", "given", *sets).exit_code == 0
+    told = [run(*command, "--store", "given").output for command in NAMED]
+    for output, command in zip(told, NAMED, strict=True):
+        assert with_store(output, "given") == output, command
+    assert "Fix: fairmfu set --store given RUN" in told[NAMED.index(["compare"])]
+
+
 def test_a_night_prints_commands_that_run_elsewhere(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -239,7 +239,7 @@ def test_repeats_that_do_not_say_their_version_are_named(shelf: Shelf) -> None:
     repeats(shelf, "xtuner", (1.60, 1.61, 1.62))
     text = shelf.compare()
     assert "are not treated as repeats: version unknown." in text
-    assert "fairmfu set RUN framework_version=VALUE" in text
+    assert f"fairmfu set --store {shelf.store} RUN framework_version=VALUE" in text
 
 
 def test_logs_that_would_name_another_winner_are_told_of_beside_near_repeats(shelf: Shelf) -> None:
