@@ -70,6 +70,16 @@ FIND_FIRST_RANK: Final = MessageKind(
     "rank went away",
     when="The run ended with a lost connection to another rank.",
 )
+FIND_CRASH: Final = MessageKind(
+    "next-find-crash",
+    "Fix the crash first: look for the first error, in this log and in those of the other ranks",
+    when="The run crashed, and no other line on its end says what to do.",
+)
+FIND_NAN: Final = MessageKind(
+    "next-find-nan",
+    "Find the first step with NaN: check its data, the learning rate and the gradient clipping",
+    when="The loss or the gradients became NaN.",
+)
 ASK_SLURM: Final = MessageKind(
     "next-ask-slurm",
     "Ask Slurm who ended it and why: sacct -j {job} -o JobID,State,ExitCode,Elapsed,Timelimit",
@@ -121,7 +131,7 @@ SAVE_LESS: Final = MessageKind(
 )
 LOOK_THERE: Final = MessageKind(
     "next-look-at-slower-steps",
-    "Look at {what} in steps {steps}: {why}",
+    "Look at {what} in steps {steps}{why}",
     when="The run had a slower speed that lasted.",
 )
 LOOK_AT_DRIFT: Final = MessageKind(
@@ -158,7 +168,7 @@ FIND_STALL: Final = MessageKind(
 )
 RUN_LONGER: Final = MessageKind(
     "next-run-longer",
-    "Give the whole log, or train longer, before you judge the speed: this log has only {windows}, "
-    "in {seconds:,.0f} s",
+    "Too short to judge the speed: {windows} in {seconds:,.0f} s. Give the whole log, or train "
+    "longer",
     when="The log is too short to judge the speed.",
 )

@@ -64,6 +64,10 @@ def _failure(row: MetricsRow) -> Iterator[Gain]:
         yield FAILED, messages.FIT_MEMORY(levers=", or ".join(_memory_levers(row)))
     elif outcome == "crashed" and LOST_CONNECTION.search(text):
         yield FAILED, messages.FIND_FIRST_RANK()
+    elif outcome == "crashed":
+        yield FAILED, messages.FIND_CRASH()
+    elif outcome == "nan_loss":
+        yield FAILED, messages.FIND_NAN()
     elif outcome == "killed" and TIME_LIMIT.search(text):
         yield FAILED, messages.RAISE_TIME_LIMIT()
     elif outcome == "killed" and (job := SLURM_JOB.search(text)):
@@ -136,7 +140,7 @@ def _beside_steps(row: MetricsRow) -> Iterator[Gain]:
             yield share, kind(share=_percent(share))
 
 
-NO_TIMERS: Final = "turn on phase timers, as without them the log says no more"
+NO_TIMERS: Final = ". Turn on phase timers to see the cause"
 PLACES: Final = {
     "data": "data loading and storage",
     "forward": "the GPUs (clocks, temperature)",
@@ -160,18 +164,18 @@ def _slower(row: MetricsRow) -> Iterator[Gain]:
 
 
 def _place(change: LevelChange) -> tuple[str, str]:
-    """Return where to look for the cause of a slower speed, and why there."""
+    """Return the place to look at, and the reason as the end of a sentence."""
     if change.phase is None:
         return (
             "the nodes and other jobs",
             NO_TIMERS,
         )
     if change.phase != REST:
-        return PLACES[change.phase], f"{change.phase.replace('_', ' and ')} takes longer there"
+        return PLACES[change.phase], f": {change.phase.replace('_', ' and ')} takes longer there"
     same = [name for name in change.unchanged if name in COMPUTE_PHASES]
     if not same:
-        return PLACES[REST], "the time passes outside all timed phases"
-    return PLACES[REST], f"{' and '.join(same)} are as before, so the GPUs are not slower"
+        return PLACES[REST], ": the time passes outside all timed phases"
+    return PLACES[REST], f": {' and '.join(same)} are as before, so the GPUs are not slower"
 
 
 def _drift(row: MetricsRow) -> Iterator[Gain]:

@@ -154,8 +154,9 @@ FORMATS_UNKNOWN: Final = MessageKind(
 )
 MFU_IMPLAUSIBLE: Final = MessageKind(
     "mfu-implausible",
-    "MFU {mfu:.0%} is above what training reaches",
-    when="MFU is higher than training reaches.",
+    "MFU {mfu:.1%} is not plausible: a matmul alone reaches about 80 % of the peak",
+    "doubt",
+    when="MFU is above what a matmul alone reaches.",
     fix="check accelerator, model and seq_len",
 )
 MFU_IMPOSSIBLE: Final = MessageKind(

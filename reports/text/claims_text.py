@@ -5,17 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import exp, fsum, log
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from fairmfu.metrics.audit.audit_results import Factor
 from fairmfu.metrics.audit.formula_era import cause_text
 from fairmfu.metrics.audit.logged_figures import PER_GPU_FIGURES, SAMPLES_FIGURE
 from fairmfu.metrics.compare.comparison_row import STATED_BY_SOME, ComparisonRow
-from fairmfu.metrics.compare.repeated_runs import ComparisonSide
-from fairmfu.metrics.core.run_table import not_null, value_of, worst_doubt
+from fairmfu.metrics.core.run_table import MetricsRow, not_null, value_of, worst_doubt
 from fairmfu.metrics.core.run_words import steps_of
+from fairmfu.metrics.utilization.messages import MFU_IMPLAUSIBLE
 
 from .tabular import count, count_noun, percent
+
+if TYPE_CHECKING:
+    from fairmfu.metrics.compare.repeated_runs import ComparisonSide
 
 MIN_CAUSE_EFFECT: Final = 0.01
 """Smallest effect of a cause on the ratio of two logs to name the cause."""
@@ -284,3 +287,9 @@ def _by_other_speed(row: ComparisonRow, ratio: float | None, *, is_base: bool) -
     farthest = max(range(len(levels)), key=lambda place: abs(times[place] - 1))
     other = ratio / times[farthest] if is_base else ratio * times[farthest]
     return f"; by its speed at steps {steps_of(levels[farthest])} the ratio is {other:.2f}x"
+
+
+def implausible(rows: Sequence[MetricsRow]) -> str:
+    """Return the words after an MFU above that of any training, or nothing."""
+    kind = MFU_IMPLAUSIBLE.identifier
+    return ", not plausible" if any(kind in (row["warning_kinds"] or ()) for row in rows) else ""

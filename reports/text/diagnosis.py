@@ -28,7 +28,7 @@ from fairmfu.metrics.diagnosis.level_change import costliest_change
 from fairmfu.metrics.diagnosis.next_steps import next_steps
 from fairmfu.metrics.diagnosis.phase_gap import REST, phase_share
 
-from .claims_text import join_words
+from .claims_text import implausible, join_words
 from .run_narrative import (
     mostly_slower,
     outcome_sentence,
@@ -92,7 +92,7 @@ def _rate(row: MetricsRow) -> str:
     elif samples is not None:
         told.append(f"{count(samples)} samples/s over all GPUs")
     if row["mfu"] is not None:
-        told.append(f"MFU {percent(row['mfu'])} (exact attention)")
+        told.append(f"MFU {percent(row['mfu'])} (exact attention{implausible([row])})")
     elif tgs is not None and row["flops_per_token"] is not None:
         told.append(f"{tgs * row['flops_per_token'] / 1e12:,.3g} TFLOP/s per GPU (exact attention)")
     if seconds is not None:

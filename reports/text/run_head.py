@@ -13,7 +13,8 @@ from fairmfu.metrics.audit.audit_results import Bridge
 from fairmfu.metrics.core.messages import by_gravity
 from fairmfu.metrics.core.run_table import MetricsRow
 
-from .tabular import Formatter, count, decimal, percent
+from .claims_text import join_words
+from .tabular import Formatter, count, count_noun, decimal, percent
 
 FIGURES: Final[dict[str, tuple[str, Formatter, str]]] = {
     "logged_mfu": ("MFU", percent, " (exact attention)"),
@@ -22,28 +23,35 @@ FIGURES: Final[dict[str, tuple[str, Formatter, str]]] = {
 }
 """Name, formatter and convention of each logged figure that is led to ours."""
 MIN_VISIBLE_CHANGE: Final = 5e-4
+MAX_NAMED_REASONS: Final = 2
+"""Most reasons for a gap in the first lines; the table has all."""
 
 
 def logged_lines(bridges: Sequence[Bridge]) -> list[str]:
-    """Return the line of the logged figure beside ours, with the largest reason.
+    """Return the line of the logged figure beside ours, with the largest reasons.
 
-    No line if no logged figure is led to ours.
+    No line if no logged figure is led to ours. A remainder is named only if it is visible, also
+    where the last digits of the log are not reproduced.
     """
     if not bridges:
         return []
     bridge = bridges[0]
     name, form, _ = FIGURES[bridge.figure]
     told = f"Logged {name}: {form(bridge.logged)} (median), ours {form(bridge.ours)}"
-    if not bridge.explained:
-        return [f"{told}; the gap is not explained."]
-    largest = max(bridge.factors, key=lambda one: abs(math.log(one.factor)), default=None)
-    if largest is None or abs(largest.factor - 1) < MIN_VISIBLE_CHANGE:
-        return [f"{told}."]
-    large = [f for f in bridge.factors if abs(math.log(f.factor)) >= MIN_VISIBLE_CHANGE]
-    head = "Largest of several reasons" if len(large) > 1 else "Reason"
-    if min(f.factor for f in large) < 1 < max(f.factor for f in large):
-        head += ", which partly cancel out"
-    return [f"{told}. {head}: {largest.text} (x {format_factor(largest.factor)})."]
+    large = sorted(
+        (one for one in bridge.factors if abs(math.log(one.factor)) >= MIN_VISIBLE_CHANGE),
+        key=lambda one: -abs(math.log(one.factor)),
+    )
+    reasons = [f"{one.text} (x {format_factor(one.factor)})" for one in large[:MAX_NAMED_REASONS]]
+    if len(large) > MAX_NAMED_REASONS:
+        reasons.append(count_noun(len(large) - MAX_NAMED_REASONS, "smaller one"))
+    left = 1 / bridge.unexplained
+    is_left = not bridge.explained and abs(math.log(left)) >= MIN_VISIBLE_CHANGE
+    if not reasons:
+        return [f"{told}; the gap is not explained." if is_left else f"{told}."]
+    head = "Reasons" if len(reasons) > 1 else "Reason"
+    rest = f" The rest is not explained (x {format_factor(left)})." if is_left else ""
+    return [f"{told}. {head}: {join_words(reasons)}.{rest}"]
 
 
 def format_factor(factor: float) -> str:

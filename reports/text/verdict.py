@@ -39,6 +39,7 @@ from .claims_text import (
     Claims,
     differences_text,
     group_claims,
+    implausible,
     join_words,
     logged_ratio,
     rate_doubts,
@@ -478,6 +479,7 @@ class _Speaker:
         mfu = side.mfu
         given = any(row["flops_source"] for row in side.rows)
         by = "by given FLOPs" if given else "exact attention"
+        by += implausible(side.rows)
         told = "" if mfu is None else f", MFU {mfu:.1%} ({by})".replace("%", " %")
         return f"{count(side.rate)} {side.unit}{told}"
 

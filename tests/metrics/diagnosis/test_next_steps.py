@@ -96,8 +96,15 @@ def test_a_log_without_a_known_step_stopped_at_no_step() -> None:
     assert kinds(outcome="incomplete", total_steps=290, last_step=290) == []
 
 
-def test_an_error_without_a_lever_has_no_advice() -> None:
-    assert kinds(outcome="crashed", outcome_text="KeyError: 'labels'") == []
+@pytest.mark.parametrize(
+    ("outcome", "kind"),
+    [("crashed", "find-crash"), ("nan_loss", "find-nan"), ("out_of_memory", "fit-memory")],
+)
+def test_the_first_step_after_a_failure_is_about_it(outcome: str, kind: str) -> None:
+    """A run that crashed was told to save checkpoints less often."""
+    slow = {"time_lost": [lost("checkpoint", 0.7), lost("evaluation", 0.2)]}
+    found = kinds(outcome=outcome, outcome_text="KeyError: 'labels'", **slow)
+    assert found == [kind, "save-less", "evaluate-less"]
     assert kinds(outcome="killed", outcome_text="SIGTERM") == []
 
 
@@ -142,7 +149,7 @@ def test_the_place_of_a_slower_speed_is_its_phase() -> None:
         assert PLACES[name] in told
         assert "in steps 51 to 99" in told
     (told,) = next_steps(row(levels=[level(1, 50, 0.5), level(51, 99, 0.8)], wall_s=90.0))
-    assert "turn on phase timers" in told
+    assert told.endswith(". Turn on phase timers to see the cause.")
     assert kinds(levels=[level(1, 50, 0.8), level(51, 99, 0.5)], wall_s=90.0) == []
 
 

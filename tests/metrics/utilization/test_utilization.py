@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from fairmfu.metrics.utilization.messages import (
     BF16_HIDDEN,
+    FULL_ATTENTION_HIDDEN,
     MFU_IMPLAUSIBLE,
     MFU_IMPOSSIBLE,
     MTP_MODULES_UNKNOWN,
@@ -123,7 +124,18 @@ def test_more_than_training_is_known_to_reach_is_doubted() -> None:
         assert out.values["mfu"] == pytest.approx(tgs * F / 989.4e12)
         told = [words for words in out.warnings if words.kind == MFU_IMPLAUSIBLE.identifier]
         assert bool(told) is doubted
-        assert not told or f"MFU {out.values['mfu']:.0%} is above" in told[0]
+        assert not told or f"MFU {out.values['mfu']:.1%} is not plausible" in told[0]
+        assert {words.effect for words in told} <= {"doubt"}
+
+
+def test_a_hidden_figure_of_full_attention_hides_no_doubt() -> None:
+    """Long sequences: 90 % of the peak, and 121 % with all pairs, had a note on the pairs only."""
+    long = held(seq_len="131072")
+    for_one = score_utilization(long, rate(1000.0)).values["mfu"]
+    out = score_utilization(long, rate(0.9 / for_one * 1000))
+    assert "mfu_full_attention" not in out.values
+    kinds = {words.kind for words in out.warnings}
+    assert {MFU_IMPLAUSIBLE.identifier, FULL_ATTENTION_HIDDEN.identifier} <= kinds
 
 
 def test_above_100_percent_is_implied_and_never_published() -> None:
