@@ -347,8 +347,7 @@ def _obstacles(row: ComparisonRow) -> list[str]:
     if row["tgs"] is None:
         untold = row["seconds_per_step"] is not None and row["samples_per_update"] is None
         return [_no_tgs(row), *([as_clause(BATCH_UNKNOWN())] if untold else [])]
-    unknown = [FACT_LABELS.get(name, name) for name in COMPARABILITY_COLUMNS if row[name] is None]
-    if unknown:
+    if unknown := _unknown_facts(row):
         reasons.append(f"unknown: {', '.join(unknown)}")
     elif row["flops_per_token"] is None:
         lacking = ", ".join(row["missing"]) or "those of the vision tower"
@@ -357,6 +356,28 @@ def _obstacles(row: ComparisonRow) -> list[str]:
     if row["implied"] is not None:
         reasons.append(f"impossible: MFU would be {row['implied']:.0%}")
     return reasons
+
+
+def _unknown_facts(row: ComparisonRow) -> list[str]:
+    """Return the facts for which COMPARABILITY_COLUMNS of a run are empty.
+
+    Model, attention and trainable are empty together if a fact about one of them is missing.
+    """
+    unknown = [name for name in COMPARABILITY_COLUMNS if row[name] is None]
+    if "work" not in unknown:
+        return [FACT_LABELS.get(name, name) for name in unknown]
+    lacking = [name for name in row["missing"] or () if name in MODEL_FACTS]
+    if not lacking and row["seq_len"] is not None:
+        lacking = ["model"]
+    own = [name for name in unknown if name not in ("work", "attention_pattern", "trained")]
+    return [*lacking, *(FACT_LABELS.get(name, name) for name in own)]
+
+
+MODEL_FACTS: Final = (
+    *("model", "model_config", "mtp_modules", "trainable", "lora_rank", "lora_targets"),
+    "frozen_parts",
+)
+"""Facts without which the model that ran is unknown."""
 
 
 # --- groups -------------------------------------------------------------------------------

@@ -68,6 +68,7 @@ _STAND_INS: Final[Mapping[str, str]] = {
     "frozen_parts": "vision,projector",
     "mtp_modules": "0",
     "attended_pairs": "1",
+    "tokens_per_step": "65536",
     "flops_per_token": "1e10",
     "recompute": "none",
 }

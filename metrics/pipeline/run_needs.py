@@ -30,6 +30,7 @@ ALTERNATIVES: Final[Mapping[str, str]] = {
     ),
     "micro_batch_size": "tokens_per_step and gradient_accumulation",
     "packed": "mean_sample_length or tokens_per_step",
+    "tokens_per_step": "sequences_per_sample, with seq_len and packed",
     "mean_sample_length": "tokens_per_step; or packed=true, to count padding as tokens",
 }
 """Other facts that may be given instead of a fact."""

@@ -721,7 +721,10 @@ def _no_rate(windows: RunArrays, run: dict[str, Any], facts: dict[str, Any]) -> 
         kind = other or (messages.PADDED_TOKENS_UNKNOWN if is_padded else None)
         reasons = (kind and kind(), counts.uncounted_tokens_reason(windows, facts))
         found = [reason for reason in reasons if reason is not None]
-        return {"throughput_missing": [] if other else missing, "throughput_warnings": found}
+        if other:  # no batch or length gives its tokens
+            given = ("tokens_per_step", "gpus")
+            missing = [name for name in given if facts.get(name) is None]
+        return {"throughput_missing": missing, "throughput_warnings": found}
     if windows.has_any("tokens_per_gpu") and not np.nansum(windows["tokens_per_gpu"]):
         return {"throughput_warnings": [messages.NO_TOKENS()]}
     if not timed and windows.height > 1:

@@ -120,8 +120,8 @@ PEAK_MISSING: Final = MessageKind(
 )
 FLOPS_GIVEN: Final = MessageKind(
     "flops-given",
-    "MFU uses {flops:,.4g} FLOPs per token, {source}, not the formula's: it compares with no "
-    "formula's MFU",
+    "FLOPs per token are {flops:,.4g}, {source}, not the formula's: an MFU by them compares with "
+    "no formula's MFU",
     when="FLOPs per token are given by hand.",
 )
 OTHER_FLOPS: Final = MessageKind(

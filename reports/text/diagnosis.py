@@ -91,10 +91,11 @@ def _rate(row: MetricsRow) -> str:
             told[-1] += f" (95 % interval {count(low)} to {count(high)})"
     elif samples is not None:
         told.append(f"{count(samples)} samples/s over all GPUs")
+    by = "exact attention" if row["flops_source"] is None else "by given FLOPs"
     if row["mfu"] is not None:
-        told.append(f"MFU {percent(row['mfu'])} (exact attention{implausible([row])})")
+        told.append(f"MFU {percent(row['mfu'])} ({by}{implausible([row])})")
     elif tgs is not None and row["flops_per_token"] is not None:
-        told.append(f"{tgs * row['flops_per_token'] / 1e12:,.3g} TFLOP/s per GPU (exact attention)")
+        told.append(f"{tgs * row['flops_per_token'] / 1e12:,.3g} TFLOP/s per GPU ({by})")
     if seconds is not None:
         unit = "micro-step" if row["step_unit"] == "micro_step" else "step"
         told.append(f"{seconds_text(seconds)} a {unit}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import polars as pl
@@ -49,7 +49,7 @@ MAX_FOLDERS: Final = 20
 """Most rows of the table by folder."""
 
 MAX_PROPOSALS: Final = 3
-"""Most proposals that a template shows for one run."""
+"""Most proposals that a template shows for a set of runs."""
 
 
 def show_facts(output: str) -> str:
@@ -98,8 +98,8 @@ def show_missing(needs: Sequence[RunNeeds], output: str) -> str:
     parts = [_no_gain(needs)]
     if gaining:
         head = (
-            f"{count_noun(len(gaining), 'run')} can get an MFU from facts that are not in the "
-            "logs. Each row comes after the rows before."
+            f"{_gains(gaining)} from facts that are not in the logs. Counts assume that the rows "
+            "above are filled in."
         )
         conditions = [
             f"{name}: {CONDITIONS[name]}."
@@ -117,6 +117,13 @@ def show_missing(needs: Sequence[RunNeeds], output: str) -> str:
             "NAME=VALUE. All facts: fairmfu facts",
         ]
     return "\n\n".join(part for part in parts if part)
+
+
+def _gains(needs: Sequence[RunNeeds]) -> str:
+    """Return how many runs can get an MFU, and how many only a TGS."""
+    rated = sum(run.gain == "tgs" for run in needs)
+    whole = f"{count_noun(len(needs) - rated, 'run')} can get an MFU" if rated < len(needs) else ""
+    return " and ".join(filter(None, [whole, f"{count_noun(rated, 'run')} a TGS" * bool(rated)]))
 
 
 def _no_gain(needs: Sequence[RunNeeds]) -> str:
@@ -147,7 +154,7 @@ def _unlock_frame(needs: Sequence[RunNeeds]) -> pl.DataFrame:
     return pl.DataFrame(
         [
             {
-                "facts": ", ".join(step.facts),
+                "facts": ", ".join(step.facts) + (" (TGS alone)" if step.gain == "tgs" else ""),
                 "runs": step.runs,
                 "instead": "; ".join(
                     ALTERNATIVES[name] for name in step.facts if name in ALTERNATIVES
@@ -176,7 +183,7 @@ def _more_folders(needs: Sequence[RunNeeds]) -> str:
 def facts_template(
     needs: Sequence[RunNeeds], proposals: Mapping[str, Sequence[Proposal]], command: str
 ) -> str:
-    """Return a commented TOML file with a table for each folder and set of facts.
+    """Return a commented TOML file with a table for each set of runs.
 
     proposals: by run id, of the logs' own figures. command: gives the facts of the file
     """
@@ -189,16 +196,46 @@ def facts_template(
         "# For all logs of a folder, NAME = VALUE lines may also be in its facts.toml.",
     ]
     for folder, facts, of_folder in facts_by_folder(runs):
-        keys = [run.run_id if run.shares_name else run.name for run in of_folder]
-        lines += [
-            "",
-            "[[facts]]",
-            f"# {_comment(folder)}: {count_noun(len(of_folder), 'run')}",
-            f"runs = {json.dumps(keys, ensure_ascii=False)}",
-            *map(_template_line, facts),
-            *_proposed(of_folder, proposals),
-        ]
+        for block, fitting in _blocks(of_folder, facts, proposals):
+            keys = [run.run_id if run.shares_name else run.name for run in block]
+            lines += [
+                "",
+                "[[facts]]",
+                f"# {_comment(folder)}: {count_noun(len(block), 'run')}",
+                f"runs = {json.dumps(keys, ensure_ascii=False)}",
+                *map(_template_line, facts),
+                *(f"#   {each} gives the logged figures" for each in fitting[:MAX_PROPOSALS]),
+            ]
     return "\n".join(lines) + "\n"
+
+
+WORK_FACTS: Final = {"model", "model_config", "seq_len"}
+"""Facts that runs of several logs share only if something says so."""
+
+
+def _blocks(
+    runs: Iterable[RunNeeds], facts: Iterable[str], proposals: Mapping[str, Sequence[Proposal]]
+) -> list[tuple[list[RunNeeds], list[str]]]:
+    """Return sets of runs with shared values, and their common proposals.
+
+    Runs share a model or a length if a proposal fits all of them; without proposals, if they are
+    of one log. Other facts are those of a folder.
+    """
+    if WORK_FACTS.isdisjoint(facts):
+        return [([*runs], [])]
+    found: list[tuple[list[RunNeeds], list[str]]] = []
+    of_log: dict[str, list[RunNeeds]] = {}
+    for run in runs:
+        own = [proposal.settings for proposal in proposals.get(run.run_id, ())]
+        place = next((n for n, (_, fit) in enumerate(found) if {*own} & {*fit}), None)
+        if place is not None:
+            block, fit = found[place]
+            found[place] = ([*block, run], [each for each in fit if each in own])
+        elif own:
+            found.append(([run], own))
+        else:
+            of_log.setdefault(run.name.partition("#")[0], []).append(run)
+    return [*found, *((block, []) for block in of_log.values())]
 
 
 def _template_line(name: str) -> str:
@@ -210,15 +247,6 @@ def _template_line(name: str) -> str:
     instead = f"; or {ALTERNATIVES[name]}" if name in ALTERNATIVES else ""
     condition = f"; {CONDITIONS[name]}" if name in CONDITIONS else ""
     return f"# {name} =  # such as {value}{values}: {fact.meaning}{instead}{condition}"
-
-
-def _proposed(
-    runs: Iterable[RunNeeds], proposals: Mapping[str, Sequence[Proposal]]
-) -> Iterator[str]:
-    """Yield comments with the facts that reproduce a run's logged figures."""
-    for run in runs:
-        for proposal in list(proposals.get(run.run_id, ()))[:MAX_PROPOSALS]:
-            yield f"#   {_comment(run.name)}: {proposal.settings} gives its logged figures"
 
 
 def _comment(text: str) -> str:

@@ -234,9 +234,9 @@ def test_another_framework_is_like_for_like(run: Run, log_format: str) -> None:
     ("changes", "why"),
     [
         ({"accelerator": None}, "unknown: accelerator"),
-        ({"trainable": None}, "unknown: model, attention, trainable"),
-        ({"model": None}, "unknown: model, attention, trainable"),
-        ({"trainable": "lora"}, "unknown: model, attention, trainable"),
+        ({"trainable": None}, "unknown: trainable"),
+        ({"model": None}, "unknown: model"),
+        ({"trainable": "lora"}, "unknown: lora_rank, lora_targets"),
         ({"document_mask": True}, "unknown FLOPs per token: attended_pairs"),
         ({"seq_len": None}, "no TGS: missing seq_len"),
     ],

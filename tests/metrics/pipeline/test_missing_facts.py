@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import shlex
 import shutil
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import polars as pl
 import pytest
@@ -18,13 +20,14 @@ from fairmfu.cli import main
 from fairmfu.ingest import Store
 from fairmfu.ingest.core.schema import FACT_NAMES
 from fairmfu.ingest.core.toml_reader import parse_toml
+from fairmfu.metrics.audit.fact_suggestions import Proposal
 from fairmfu.metrics.core.run_table import metrics_rows
 from fairmfu.metrics.pipeline.analysis import analyse
 from fairmfu.metrics.pipeline.missing_facts import find_needs
 from fairmfu.metrics.pipeline.run_needs import RunNeeds, facts_by_folder, unlocks
 from fairmfu.reports.text.fact_examples import fact_example, fact_kind
 from fairmfu.reports.text.missing_facts import missing_facts
-from fairmfu.reports.text.missing_text import facts_template
+from fairmfu.reports.text.missing_text import facts_template, show_missing
 from tests.support.effort import THOROUGH
 from tests.support.folders import ROOT
 from tests.tools.corpus import CORPUS
@@ -104,6 +107,40 @@ def test_a_shared_name_is_never_a_key_of_a_template(store: Path) -> None:
     (need,) = find_needs(tables, (), run_ids[:1])
     (table,) = parse_toml(facts_template([need], {}, ""))["facts"]
     assert table["runs"] == run_ids[:1]
+
+
+def settings(**facts: object) -> Proposal:
+    return cast(Proposal, SimpleNamespace(settings=" ".join(f"{n}={v}" for n, v in facts.items())))
+
+
+def test_a_template_sets_together_only_runs_that_can_share_the_values() -> None:
+    """58 unrelated runs had one line for their model."""
+    names = ("a#1", "a#2", "b", "c", "d", "e")
+    needs = [
+        RunNeeds(run_id=name, name=name, folder="f", facts=("model", "gpus"), gain="mfu")
+        for name in names
+    ]
+    llama, opt, phi = (settings(model=name) for name in ("llama", "opt", "phi"))
+    proposals = {"b": [opt, llama], "c": [llama, phi], "d": [phi]}
+    text = facts_template(needs, proposals, "")
+    blocks = [table["runs"] for table in parse_toml(text)["facts"]]
+    assert blocks == [["b", "c"], ["d"], ["a#1", "a#2"], ["e"]]
+    assert text.count("model=llama gives the logged figures") == 1
+    assert "model=opt" not in text  # it does not fit both
+    alike = [replace(need, facts=("gpus",)) for need in needs]
+    (table,) = parse_toml(facts_template(alike, proposals, ""))["facts"]
+    assert table["runs"] == [*names]
+
+
+def test_runs_whose_work_no_formula_counts_ask_for_what_gives_a_rate() -> None:
+    """The advice was flops_per_token, which gives no MFU without a TGS."""
+    needs = [
+        RunNeeds(run_id="p", name="p", folder="f", facts=("tokens_per_step",), gain="tgs"),
+        RunNeeds(run_id="q", name="q", folder="f", facts=("gpus",), gain="mfu"),
+    ]
+    text = show_missing(needs, "markdown").replace("\\", "")
+    assert text.startswith("1 run can get an MFU and 1 run a TGS from facts")
+    assert "tokens_per_step (TGS alone)" in text
 
 
 @pytest.mark.parametrize("name", ["my facts.toml", "it's.toml", "a;b.toml"])

@@ -122,7 +122,9 @@ def test_samples_of_another_objective_are_no_sequences(objective: str) -> None:
     given = {"gpus": 1, "global_batch_size": 4, "seq_len": 100, "packed": "true"}
     about = run(elapsed_covers="step")
     row = rates(logged, about, facts(**given, objective=objective))
-    assert (row["tgs"], row["throughput_missing"]) == (None, [])
+    assert (row["tgs"], row["throughput_missing"]) == (None, ["tokens_per_step"])
+    counted = facts(**given, objective=objective, tokens_per_step=300)
+    assert rates(logged, about, counted)["tgs"] == 300
     assert row["throughput_warnings"] == [NONSTANDARD_OBJECTIVES[objective]()]
     assert rates(logged, about, facts(**given, objective="language_modeling"))["tgs"] == 400
     counted = logged.with_columns(rank_tokens=pl.lit(300.0))

@@ -179,6 +179,8 @@ def test_the_rate_stands_behind_the_outcome_with_its_interval_and_mfu() -> None:
     )
     doubted = row(tgs=50_721.5, mfu=0.919, warning_kinds=["mfu-implausible"])
     assert diagnosis(doubted)[1].endswith("MFU 91.9 % (exact attention, not plausible).")
+    given_flops = row(tgs=50_721.5, mfu=0.375, flops_source="given: flops_per_token (flag)")
+    assert diagnosis(given_flops)[1].endswith("MFU 37.5 % (by given FLOPs).")
     assert diagnosis(row(tgs=4_749.4, seconds_per_step=0.863, step_unit="micro_step"))[1] == (
         "Rate: 4,749 tokens/s/GPU, 0.863 s a micro-step."
     )
