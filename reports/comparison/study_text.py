@@ -19,10 +19,13 @@ from fairmfu.metrics.compare.scaling import (
     scale_points,
 )
 from fairmfu.metrics.compare.studies import (
+    BATCH,
     DEVICE,
     FACTS,
     FOLLOWS,
     GPUS,
+    LAYOUT,
+    SOFTWARE,
     Change,
     Effect,
     Setting,
@@ -343,11 +346,16 @@ def _of_accelerators(study: Study) -> str:
     told = []
     for effect in rated[:MAX_NAMED_EFFECTS]:
         ratio, name = not_null(effect.ratio), value_words(effect.setting.values[DEVICE])
-        doubted = study_doubts([effect.setting, study.baseline])
-        price = "" if doubted else price_words(ratio)
+        doubted = study_doubts([study.baseline, effect.setting])
+        is_fair = {change.name for change in effect.changes} <= OFFER_FACTS
+        price = price_words(ratio) if is_fair and not doubted else ""
         told.append(f"{name} is {_apart(ratio, f' per GPU as {base}')}{price and f', {price}'}")
     offers = "A comparison of offers: set-ups may differ."
     return f"{'; '.join(told)}.{_costs(study)} {offers}{_confounded(study, base)}"
+
+
+OFFER_FACTS: Final = {DEVICE, GPUS, *BATCH, *LAYOUT, *SOFTWARE}
+"""Facts that follow from an offer. With others, the offer is not all that differs."""
 
 
 def _costs(study: Study) -> str:

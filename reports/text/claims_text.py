@@ -112,8 +112,8 @@ CAUSE_CLAUSES: Final = {
     "trained": ("counts frozen weights as trainable", "omits trainable weights"),
     "data": ("excludes data loading from its time", "includes data loading in its time"),
     "window": (
-        "prints rates whose median is above total tokens / total time",
-        "prints rates whose median is below total tokens / total time",
+        "has a median rate above its mean rate",
+        "has a median rate below its mean rate",
     ),
     "unexplained": (
         "is higher than its own formula explains",
@@ -130,7 +130,7 @@ def ratio_reasons(
     format_name: Callable[[ComparisonRow], str],
     format_text: Callable[[str], str],
 ) -> str:
-    """Return a clause `, because …`: why the ratio of two logs differs from the runs'.
+    """Return a sentence `. Reasons: …`: why the ratio of two logs differs from the runs'.
 
     The largest cause comes first. Causes that the two logs share cancel.
 
@@ -139,7 +139,7 @@ def ratio_reasons(
     mine, theirs = _overstated(run, figure), _overstated(other_run, figure)
     if mine is None or theirs is None:
         unknown = format_name(run) if mine is None else format_name(other_run)
-        return f"; the reason is unknown: no factors lead from the figure of {unknown} to ours"
+        return f". The reason is unknown: no factors lead from the figure of {unknown} to ours"
     moves = {
         cause: log(mine.get(cause, (1.0, ""))[0]) - log(theirs.get(cause, (1.0, ""))[0])
         for cause in (*mine, *theirs)
@@ -148,12 +148,12 @@ def ratio_reasons(
         (c for c in moves if abs(moves[c]) > MIN_CAUSE_EFFECT), key=lambda c: -abs(moves[c])
     )
     if not seen:
-        return f", because of causes below {MIN_CAUSE_EFFECT:.0%} each".replace("%", " %")
+        return f". The reasons are below {MIN_CAUSE_EFFECT:.0%} each".replace("%", " %")
     runs = ((run, mine), (other_run, theirs))
     told = _by_run(seen[:MAX_NAMED_CAUSES], runs, format_name, format_text)
     rest = len(seen) - MAX_NAMED_CAUSES
     told += [f"{rest} more causes" if rest > 1 else "one more cause"] if rest > 0 else []
-    return f", because {join_words(told)}"
+    return f". Reasons: {join_words(told)}"
 
 
 def differences_text(differs: Sequence[str]) -> str:

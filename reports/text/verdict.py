@@ -320,9 +320,12 @@ class _Speaker:
             return self._unsure()
         parts = [self._as_fast(equal)] if equal else []
         parts += [self._tied(tied)] if tied else []
-        parts += [self._slower(slower, after=bool(parts))] if slower else []
+        parts += [self._slower(slower)] if slower else []
         parts += map(self.style.aside, self._unknown(unsure))
-        return "; ".join(parts) + "." + self._basis() + self._losses_apart() + self._doubts()
+        is_pair = len(self.sides) == 2  # noqa: PLR2004
+        logs = self._logs_said() if (is_pair if tied else slower and not equal) else ""
+        told = "; ".join(parts) + "." + self._basis() + logs
+        return told + self._losses_apart() + self._doubts()
 
     def _basis(self) -> str:
         """Return sentences on the rate that ranks, where it is not TGS."""
@@ -396,7 +399,7 @@ class _Speaker:
         ]
         return (
             f"{self.style.strong('No winner is claimed')}, because {why}. "
-            f"{self._side(self.best)} has {join_words(times)}{self._logs_said()}."
+            f"{self._side(self.best)} has {join_words(times)}.{self._logs_said()}"
         )
 
     def _why(self, gap: SpeedRatio) -> str:
@@ -417,10 +420,9 @@ class _Speaker:
         return (
             f"{whole} {self.style.strong('are not measurably different')} "
             f"(they are {_small(apart)} apart; their noise hides differences below {_small(shown)})"
-            + (self._logs_said() if len(self.sides) == 2 else "")  # noqa: PLR2004 - a pair
         )
 
-    def _slower(self, slower: Sequence[tuple[ComparisonSide, SpeedRatio]], *, after: bool) -> str:
+    def _slower(self, slower: Sequence[tuple[ComparisonSide, SpeedRatio]]) -> str:
         per_gpu = " per GPU" if self.best.unit == TOKEN_UNIT else ""
         gains = [
             self._gain(side, found, per_gpu if place == 0 else "")
@@ -429,8 +431,7 @@ class _Speaker:
         rest = len(slower) - MAX_NAMED_RUNS
         more = f" and {count_noun(rest, 'more')} below" if rest > 0 else ""
         told = join_words(gains) if not more else ", ".join(gains) + more
-        logs = "" if after else self._logs_said()
-        return f"{self._side(self.best)} is {told}{logs}"
+        return f"{self._side(self.best)} is {told}"
 
     def _gain(self, other: ComparisonSide, gap: SpeedRatio, unit: str) -> str:
         digits = _digits(gap)
@@ -440,7 +441,7 @@ class _Speaker:
 
     def _logs_said(self) -> str:
         """Return the logs' verdict on the best side, and why it differs from ours."""
-        return self.style.aside(f"; {told}") if (told := self._of_the_logs()) else ""
+        return self.style.aside(f" {told}.") if (told := self._of_the_logs()) else ""
 
     def _of_the_logs(self) -> str:
         if self.best.unit != TOKEN_UNIT:  # a note shows the logged samples/s
@@ -451,21 +452,21 @@ class _Speaker:
             first = found.extremes[0]
             if not first["tied_with_best"] and first not in self.best.rows:
                 fastest = self.style.strong("would be fastest")
-                return f"by the logged figures {self.style.name(first)} {fastest}"
+                return f"By the logged figures, {self.style.name(first)} {fastest}"
         pairs = zip(self.others, self.gaps, strict=True)
         told = ((side, gap, *logged_ratio(self.best.rows, side.rows)) for side, gap in pairs)
         beside = [(side, gap, fig, ratio) for side, gap, fig, ratio in told if ratio is not None]
         if not beside:
-            return "their logs share no speed figure"
+            return "Their logs share no speed figure"
         other, ours, figure, ratio = beside[0]
         times = self.style.strong(f"{ratio:.2f}x")
         of = "" if pair_only else f" against {self._side(other)}"
         if abs(ratio / ours.ratio - 1) < MIN_CAUSE_EFFECT:
-            return f"by the logged figures it also has {times} the speed of {self._side(other)}"
+            return f"By the logged figures, it also has {times} the speed of {self._side(other)}"
         why = ratio_reasons(
             self.best.rows[0], other.rows[0], figure, self.style.name, self.style.plain
         )
-        return f"by the logged figures {times}{of}{why}"
+        return f"The logs suggest {times}{of}{why}"
 
     def _printed(self, among: Sequence[ComparisonSide]) -> str:
         """Return a clause if the logs of equally fast sides print different speeds."""
@@ -484,13 +485,18 @@ class _Speaker:
         return f"{count(side.rate)} {side.unit}{told}"
 
     def _side(self, side: ComparisonSide) -> str:
-        """Return the name of a run; of a setup, the framework and the number of runs."""
+        """Return the name of a run; of a setup, the framework and the number of runs.
+
+        Of several setups of one framework, each has the shortest name of its runs.
+        """
         if not side.has_run_interval:
             return self.style.name(side.rows[0])
         framework = side.rows[0]["framework"]
         alone = [s for s in self.sides if s.rows[0]["framework"] == framework]
-        letter = "" if len(alone) == 1 else f" setup {side.rows[0]['setup']}"
-        return self.style.plain(f"{framework}{letter} ({side.repeats} runs)")
+        if len(alone) == 1:
+            return self.style.plain(f"{framework} ({side.repeats} runs)")
+        shortest = min(side.rows, key=lambda row: (len(row["label"]), row["label"]))
+        return f"{self.style.name(shortest)}{self.style.plain(f' ({side.repeats} runs)')}"
 
     def _listed(self, among: Sequence[ComparisonSide]) -> str:
         names = [self._side(side) for side in among]
@@ -658,9 +664,10 @@ class _Speaker:
     def cost(self) -> str:
         """Return a note on GPU-hours, and money if priced, per 10^9 tokens.
 
-        At steady speed.
+        At steady speed. Of many sides only the table has it.
         """
-        if not self.others or self.best.unit != TOKEN_UNIT:
+        few = 1 < len(self.sides) <= MAX_NAMED_RUNS
+        if not few or self.best.unit != TOKEN_UNIT:
             return ""
         hours = [_hours(1e9 / side.rate / SECONDS_PER_HOUR) for side in self.sides]
         text = f"1 billion tokens cost {_few(hours, ' GPU-hours')} at steady speed"

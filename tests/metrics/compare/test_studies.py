@@ -214,6 +214,7 @@ A100 = {"device": "NVIDIA A100 SXM 80GB"}
         {"tgs_low": None, "tgs_high": None},
         {"tgs_low": 2300.0, "tgs_high": 9000.0},
         {"doubts": ["TGS is a mean of a drifting speed: it fell by 9.2% from first to last."]},
+        {"compile": "true"},
     ],
 )
 def test_prices_need_an_interval_without_1_and_no_doubt(unsure: dict[str, Any]) -> None:
