@@ -130,7 +130,7 @@ def ratio_reasons(
     format_name: Callable[[ComparisonRow], str],
     format_text: Callable[[str], str],
 ) -> str:
-    """Return a sentence `. Reasons: …`: why the ratio of two logs differs from the runs'.
+    """Return the reasons for a difference of two ratios, as a sentence `. Reasons: …`.
 
     The largest cause comes first. Causes that the two logs share cancel.
 
