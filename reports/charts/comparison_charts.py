@@ -287,16 +287,19 @@ def _run_axis(*, named: bool) -> alt.Y:
 
 
 _SHORTER: Final = "replace(datum.label, ' (synthetic)', '')"
+NARROW_BEGINNING: Final = 4
+"""Characters from the beginning of a long name, beside those of its end."""
 _ENDING: Final = (
-    f"length({_SHORTER}) > {MAX_NARROW_LABEL} ? "
-    f"'\N{HORIZONTAL ELLIPSIS}' + slice({_SHORTER}, -{MAX_NARROW_LABEL}) : {_SHORTER}"
+    f"length({_SHORTER}) > {MAX_NARROW_LABEL} ? slice({_SHORTER}, 0, {NARROW_BEGINNING}) + "
+    f"'\N{HORIZONTAL ELLIPSIS}' + slice({_SHORTER}, {NARROW_BEGINNING - MAX_NARROW_LABEL}) : "
+    f"{_SHORTER}"
 )
 _ENDED: Final = (
     f"length(datum.label) > {MAX_WIDE_LABEL} ? "
     f"'\N{HORIZONTAL ELLIPSIS}' + slice(datum.label, -{MAX_WIDE_LABEL}) : datum.label"
 )
-"""Run names mostly begin alike: with little room, their end distinguishes them. With least room,
-only the page says, above, which runs are synthetic.
+"""With little room, the end of a name distinguishes runs of one framework, and with least room
+its beginning tells frameworks apart. There only the page says, above, which runs are synthetic.
 """
 
 

@@ -835,3 +835,17 @@ def test_a_run_without_a_figure_leaves_the_others_in_their_rows(without):
         four = one + 4
         told = f"{one},{one}{one}{one}", f"{one}{one}.{one}%", f"{four}{four}.{four}%"
         assert len({heights[text] for text in told}) == 1
+
+
+def test_short_labels_tell_runs_of_one_set_up_apart_by_framework() -> None:
+    """On a narrow page three frameworks were all `…f16-recompute`."""
+    names = [f"{of}/bf16-recompute" for of in ("torchtitan-0.2.2", "deepspeed-0.19.8", "xtuner-0")]
+    axis = {"labelExpr": comparison_charts._ENDING}
+    spec = {
+        "data": {"values": [{"run": name} for name in [*names, "short"]]},
+        "mark": "point",
+        "encoding": {"y": {"field": "run", "type": "nominal", "axis": axis}},
+    }
+    found = vl_convert.vegalite_to_svg(spec)
+    shown = re.findall(r"<text[^>]*>([^<]*)</text>", found)
+    assert {"torc…recompute", "deep…recompute", "xtun…recompute", "short"} <= {*shown}
