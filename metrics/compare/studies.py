@@ -241,7 +241,8 @@ def settings_of(rows: Iterable[ComparisonRow]) -> list[Setting]:
     """
     by_model: dict[Hashable, list[ComparisonRow]] = defaultdict(list)
     for row in rows:
-        by_model[_family(row, unnamed=False) or row["run_id"]].append(row)
+        model = _family(row, unnamed=False)
+        by_model[row["run_id"] if model is None else model].append(row)
     return [setting for of in by_model.values() for setting in _settings_of_model(of)]
 
 
