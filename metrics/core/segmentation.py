@@ -27,8 +27,9 @@ from .quantiles import student_t_quantile
 
 MIN_LEVEL_POINTS: Final = 5
 """Fewest points of a level."""
-MIN_POINTS: Final = 20
-"""Fewest points to look for levels or a drift."""
+MIN_POINTS: Final = 2 * MIN_LEVEL_POINTS
+"""Fewest points to look for levels or a drift. Healthy series of so few have no more findings than
+those of 20 (docs/statistics.md)."""
 MIN_NOISE_POINTS: Final = 10
 """Fewest points of a level for a noise of its own."""
 MIN_NOISE_RATIO: Final = 2.0

@@ -2,8 +2,8 @@
 
     python -m tests.tools.slowdowns [--runs N]
 
-Prints a table of docs/statistics.md. Runs have 60 to 300 windows. Noise is a share of the time per
-token.
+Prints two tables of docs/statistics.md: runs of 60 to 300 windows, and short runs. Noise is a share
+of the time per token.
 """
 
 from __future__ import annotations
@@ -26,6 +26,10 @@ EPISODE_WINDOWS = 12
 DRIFT = 0.1
 MARGIN = 10
 """Windows before and after what is planted, at least."""
+SHORT_WINDOWS = ((10, 11), (12, 14), (15, 19), (20, 24))
+SHORT_NOISES = (0.003, 0.01, 0.03)
+SHORT_AUTOCORRELATIONS = (0.0, 0.3, 0.6, 0.9)
+SHORT_SHIFT = 0.2
 NEAR = 2
 """Windows between a planted change and the one found, at most."""
 
@@ -68,6 +72,31 @@ def drift(values: FloatArray, _: np.random.Generator) -> bool:
     return _found(values + np.linspace(0, DRIFT, len(values))).drift is not None
 
 
+def halfway(values: FloatArray, _: np.random.Generator) -> bool:
+    """Return whether a large change halfway is found at its place, and nothing else."""
+    at = len(values) // 2
+    values[at:] += SHORT_SHIFT
+    starts = _starts(values)
+    return len(starts) == 1 and abs(starts[0] - at) <= NEAR
+
+
+def short_rows(runs: int) -> Iterator[str]:
+    """Yield the rows of the table of short runs: two shares for each noise."""
+    for fewest, most in SHORT_WINDOWS:
+        for alike in SHORT_AUTOCORRELATIONS:
+            cells = []
+            for noise in SHORT_NOISES:
+                for planted in (healthy, halfway):
+                    random = np.random.default_rng(1)
+                    drawn = (
+                        autoregressive(int(random.integers(fewest, most + 1)), noise, alike, random)
+                        for _ in range(runs)
+                    )
+                    share = sum(planted(values, random) for values in drawn) / runs
+                    cells.append(f"{100 * share:.1f} %")
+            yield f"| {fewest} to {most} | {alike:g} | {' | '.join(cells)} |"
+
+
 def rows(runs: int) -> Iterator[str]:
     """Yield the rows of the table."""
     for noise in NOISES:
@@ -85,7 +114,7 @@ def rows(runs: int) -> Iterator[str]:
 
 
 def main() -> None:
-    """Print the table."""
+    """Print the tables."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--runs", type=int, default=400)
     given = parser.parse_args()
@@ -94,6 +123,11 @@ def main() -> None:
     )
     print("| --- | --- | --- | --- | --- | --- |")
     for row in rows(given.runs):
+        print(row, flush=True)
+    shares = " | ".join(f"healthy, {100 * noise:g} % | change" for noise in SHORT_NOISES)
+    print(f"\n| windows | autocorrelation | {shares} |")
+    print("| --- " * (2 + 2 * len(SHORT_NOISES)) + "|")
+    for row in short_rows(given.runs):
         print(row, flush=True)
 
 

@@ -351,11 +351,12 @@ def test_a_run_that_waits_for_data_nearly_half_of_its_time() -> None:
 
 
 @generated
-def test_two_ranks_of_xtuner_v1_over_nineteen_steps() -> None:
-    """Medians of time + data_time of steps 2 to 20: rank 0 0.8413 s, rank 1 0.8452 s (step 6).
+def test_two_ranks_of_xtuner_v1_in_the_longest_speed() -> None:
+    """Medians of time + data_time of steps 8 to 15: rank 0 1.3663 s, rank 1 1.37325 s.
 
-    Rank 1 is the slower one in 12 of 19 steps: of two ranks no sign of a bad one.
+    These steps take 80 % longer than those around. Rank 1 is the slower one in 4 of 8: of two ranks
+    no sign of a bad one.
     """
     row = analyse(read_log_tables(GENERATED / "xtuner_v1/np2_gbs8_tb/stderr.log")).metrics
-    expected = [2, 19, pytest.approx(0.0039 / 0.84325), "1", pytest.approx(12 / 19), "compute"]
+    expected = [2, 8, pytest.approx(0.00695 / 1.369775), "1", pytest.approx(4 / 8), "compute"]
     assert [row[name][0] for name in FIGURES] == expected

@@ -122,9 +122,27 @@ def test_a_healthy_run_has_no_levels_and_no_word() -> None:
 
 
 def test_too_few_windows_are_not_judged() -> None:
-    pace = noisy(20)
-    pace[12:] *= 2
+    """The first window is start-up."""
+    pace = noisy(10)
+    pace[5:] *= 2
     assert logged(pace)["levels"] is None
+
+
+@pytest.mark.parametrize("windows", [11, 14, 17, 20])
+def test_a_short_run_that_slows_down_halfway(windows: int) -> None:
+    pace = noisy(windows, seed=windows)
+    half = windows // 2 + 1
+    pace[half:] *= 1.2
+    row = logged(pace)
+    assert levels(row) == [(11, 10 * half), (10 * half + 1, 10 * windows)]
+    assert row["levels"][1]["change"] == pytest.approx(1 / 1.2 - 1, abs=0.01)
+    assert of_kinds(row, messages.SPEED_CHANGED, messages.NO_LASTING_SPEED)
+
+
+def test_a_healthy_short_run_has_one_speed() -> None:
+    for seed in range(40):
+        row = logged(noisy(11 + seed % 10, seed, 0.01))
+        assert (row["levels"], row["drift"]) == ([], None), seed
 
 
 def test_stalls_are_no_level() -> None:
