@@ -429,6 +429,7 @@ READING_CHANGES: Final[tuple[ReadingChange, ...]] = (
         ("hf-trainer",),
     ),
     ReadingChange("more printed arguments and launch commands give facts"),
+    ReadingChange("a timeout that the watchdog of collectives reports is an error"),
 )
 """In order of time; never remove an entry. Sources read before the last one need another reading.
 """

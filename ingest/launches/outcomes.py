@@ -66,6 +66,16 @@ ENDING_EVENT_LINES: Final = (
         composed=True,
     ),
     EventLine(
+        anchor="collective operation timeout",
+        regex=r"(?P<error>Watchdog caught collective operation timeout: Work\w+\(.*)",
+        kind="error",
+        example="[rank3]:[E921 09:13:00.123456789 ProcessGroupNCCL.cpp:616] [Rank 3] Watchdog "
+        "caught collective operation timeout: WorkNCCL(SeqNum=13713, OpType=_ALLGATHER_BASE, "
+        "NumelIn=1, NumelOut=8, Timeout(ms)=600000) ran for 600003 milliseconds before timing out.",
+        printed_by="pytorch/pytorch/torch/csrc/distributed/c10d/ProcessGroupNCCL.cpp@v2.9.0",
+        composed=True,
+    ),
+    EventLine(
         anchor="CANCELLED",
         regex=r"\*\*\* (?:JOB|STEP) \S+ .*CANCELLED AT .*\*\*\*",
         kind="killed",

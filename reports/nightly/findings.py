@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import lru_cache
 from itertools import chain, takewhile
+from pathlib import PurePath
 from typing import Final, cast
 
 import polars as pl
@@ -25,9 +26,9 @@ from fairmfu.metrics.throughput.speed_levels import MIN_CHANGE
 
 from ..text.commands import store_option
 from ..text.diagnosis import slow_down, speed_line
-from ..text.run_narrative import BAD_OUTCOMES, OUTCOME_LABELS
+from ..text.run_narrative import BAD_OUTCOMES, OUTCOME_LABELS, collective_timeout
 from ..text.tabular import count_noun, percent
-from .jobs import succeeds
+from .jobs import JOB_SCHEMA, succeeds
 from .night_report import (
     BASELINE,
     IMPROVEMENT,
@@ -278,6 +279,10 @@ class JobRecords:
         tonight = {run["run_id"] for run in digest.runs}
         for source in digest.launches_without_steps:
             _add_launch(by_job.values(), source, tonight)
+        if not rows:  # then no job is known that a launch may be of
+            by_job.update(
+                (one["path"], [_lone_launch(one)]) for one in digest.launches_without_steps
+            )
         return cls(digest, by_job, tonight, newest)
 
     @property
@@ -288,7 +293,7 @@ class JobRecords:
     def active(self) -> int:
         """Count the jobs that have not ended, and those of tonight."""
         return sum(
-            any(row["run_id"] in self.tonight for row in rows)
+            any(row["run_id"] is None or row["run_id"] in self.tonight for row in rows)
             or not (self._has_ended(rows) or self._goes_on(rows))
             for rows in self.rows.values()
         ) + len(self._never_seen())
@@ -328,14 +333,19 @@ class JobRecords:
         stopped = last["outcome"] == "incomplete" and self._stopped(rows)
         if stopped and failure_key(last["run_id"]) not in self.digest.night.told:
             return self._finding(STOPPED, rows[-1:])
-        if self._has_ended(rows) or self._goes_on(rows):
-            return None
-        if silence is not None:
-            return self._missing(last, silence)
         bad = last["outcome"] in BAD_OUTCOMES or stopped
-        if bad:
-            return replace(self._finding(STILL_FAILED, rows), new=False)
-        return None
+        still_failed = replace(self._finding(STILL_FAILED, rows), new=False) if bad else None
+        if self._goes_on(rows) or last["job"] in self.digest.night.ended:
+            return None
+        if self._has_ended(rows):  # unless no other job has run since
+            return still_failed if self._is_newest(last) else None
+        return still_failed if silence is None else self._missing(last, silence)
+
+    def _is_newest(self, row: Row) -> bool:
+        """Return whether a run is of the last night with any run."""
+        if row["at"] is None or self.newest is None:
+            return False
+        return bool(row["at"] >= self.newest - FIRST_NIGHT_WINDOW)
 
     def _changed_facts(self, rows: Sequence[Row]) -> Iterator[Finding]:
         """Yield the facts of a job that differ tonight from its series before."""
@@ -365,6 +375,12 @@ class JobRecords:
     def _failed_tonight(self, row: Row) -> bool:
         return row["outcome"] in BAD_OUTCOMES and self._is_new(row)
 
+    def older_failures(self) -> list[Row]:
+        """Return failed runs that the first night reads and does not count as tonight."""
+        every = (row for rows in self.rows.values() for row in rows)
+        failed = (row for row in every if row["run_id"] in self.tonight)
+        return [row for row in failed if row["outcome"] in BAD_OUTCOMES and not self._is_new(row)]
+
     def _is_new(self, row: Row) -> bool:
         """Return whether no earlier night told the failure of a run."""
         if row["run_id"] is None:  # a launch without steps, of tonight
@@ -374,7 +390,7 @@ class JobRecords:
             return False
         if night.number > 1 or row["at"] is None or self.newest is None:
             return row["run_id"] in self.tonight
-        return bool(row["at"] >= self.newest - FIRST_NIGHT_WINDOW)
+        return self._is_newest(row)
 
     def _stopped(self, rows: Sequence[Row]) -> bool:
         """Return whether the newest log stopped growing, unlike earlier logs of the job."""
@@ -387,7 +403,7 @@ class JobRecords:
     def _finding(self, kind: FindingKind, rows: Sequence[Row]) -> Finding:
         """Return the finding about the last of a job's runs. rows: oldest first."""
         row = rows[-1]
-        where = f"stopped logging {failure_place(row)}".strip()
+        where = " ".join(f"log ends {failure_place(row)} without an end message".split())
         return Finding(
             kind=kind,
             job=self.label(row),
@@ -442,9 +458,21 @@ def _add_launch(jobs: Iterable[list[Row]], source: Row, tonight: Collection[str]
     if not idle or len(idle) < len(of_place):
         return
     rows = max(idle, key=lambda rows: _starts(rows)[-1:])  # of the newest run
+    rows.append({**rows[-1], **_launch_facts(source)})
+
+
+def _launch_facts(source: Row) -> Row:
+    """Return what is known of the run of a launch that failed before any step."""
     never = {"run_id": None, "at": None, "step_lines": 0, "last_step": None, "last_at": None}
     launch = {"outcome": "crashed", "outcome_text": source["launch_error"], "path": source["path"]}
-    rows.append({**rows[-1], **never, **launch})
+    return {**never, **launch}
+
+
+def _lone_launch(source: Row) -> Row:
+    """Return the run of a launch of no known job. Its log names the job."""
+    name = PurePath(source["path"]).stem
+    unknown: Row = dict.fromkeys(JOB_SCHEMA)
+    return {**unknown, "name": name, "job": name, "place": source["place"], **_launch_facts(source)}
 
 
 NO_JOB: Final[Row] = {"label": "", "framework": None, "synthetic": False}
@@ -515,8 +543,12 @@ MAX_CAUSE: Final = 60
 def failure_cause(row: Row) -> str:
     """Return the cause of a failure: the error's first clause, else the outcome."""
     label = OUTCOME_LABELS.get(row["outcome"] or "", "unknown")
+    if row["outcome"] != "crashed":
+        return label
+    if timeout := collective_timeout(row["outcome_text"]):
+        return timeout
     match = _CLASS_AND_TEXT.search(str(row["outcome_text"] or "").strip())
-    if row["outcome"] != "crashed" or match is None:
+    if match is None:
         return label
     clause = re.split(r"[:;,.(](?:\s|$)|\s[(\[]", match[2] or "", maxsplit=1)[0].strip()
     clause = clause.removesuffix(" in").rstrip(".")

@@ -39,12 +39,14 @@ from .findings import (
     Finding,
     JobRecords,
     evidence_and_fix,
+    failure,
     find,
     of_kinds,
 )
 from .night_report import (
     MAX_NAMED_ITEMS,
     STATE_NEW,
+    Night,
     NightChange,
     NightDigest,
     NightSeries,
@@ -74,10 +76,16 @@ def headline(digest: NightDigest, style: Style = PLAIN_STYLE) -> Verdict:
     setups = _setups(changed, style)
     if not loud:
         says += [setups] if setups else []
-        news = _improved(better, digest.night.at, style) if better else _no_news(digest, changed)
+        news = (
+            _improved(better, digest.night.at, style)
+            if better
+            else _no_news(digest, changed, style)
+        )
         says.append(news)
     notes = [
         _tonight(digest) if loud or better else "",
+        _older_failures(jobs, found, style),
+        _older_changes(digest, found),
         _lost_baselines(digest, style),
         _others(digest, better if loud else []),
         _retried(of_kinds(found, RETRIED), style),
@@ -133,7 +141,7 @@ def _worst(
         _not_analysed(of_kinds(findings, NOT_ANALYSED), style),
         _slower(findings, now, style),
         _watched(of_kinds(findings, *WATCHED_FINDINGS), style),
-        _still_slower(of_kinds(findings, STILL_SLOWER), now, style),
+        _still_slower(of_kinds(findings, STILL_SLOWER), digest.night, style),
         _watched(of_kinds(findings, STILL_WORSE), style),
         _provisional(of_kinds(findings, PROVISIONAL), style),
         _slowed(of_kinds(findings, SLOWED), style),
@@ -189,7 +197,7 @@ def _stopped(stopped: Sequence[Finding], style: Style) -> str:
     if not stopped:
         return ""
     if len(stopped) == 1:
-        return f"{style.name(stopped[0].job)} {style.plain(stopped[0].detail)} and has no end."
+        return f"{style.name(stopped[0].job)}'s {style.plain(stopped[0].detail)}."
     return f"{len(stopped):,} logs have stopped growing: {_listed(stopped, style)}."
 
 
@@ -248,18 +256,19 @@ def _lead(changes: Sequence[NightChange], now: datetime, style: Style) -> str:
     return f"{': ' if one else ', the largest: '}{change_clause(changes[0], now, style)}."
 
 
-def _still_slower(still: Sequence[Finding], now: datetime, style: Style) -> str:
+def _still_slower(still: Sequence[Finding], night: Night, style: Style) -> str:
     if not still:
         return ""
+    now, again = night.at, "" if night.number == 1 else " still"
     changes = {one.series: not_null(one.change) for one in still}.values()
     if len(changes) == 1:
         (change,) = changes
         size, since = _since(change, now)
-        return f"{style.name(change)} is still slower{since and f' {since}'}, by {size}."
+        return f"{style.name(change)} is{again} slower{since and f' {since}'}, by {size}."
     named = join_some(
         [f"{style.name(one)} ({' '.join(_since(one, now)).strip()})" for one in changes]
     )
-    return f"{len(changes):,} jobs are still slower after an earlier regression: {named}."
+    return f"{len(changes):,} jobs are{again} slower after an earlier regression: {named}."
 
 
 def _since(change: NightChange, now: datetime) -> tuple[str, str]:
@@ -295,7 +304,7 @@ def _improved(better: Sequence[Finding], now: datetime, style: Style) -> str:
 # --- nothing new --------------------------------------------------------------------------
 
 
-def _no_news(digest: NightDigest, setups: Sequence[Finding]) -> str:
+def _no_news(digest: NightDigest, setups: Sequence[Finding], style: Style) -> str:
     """Return the first sentences of a night without a change that counts."""
     ran = [row for row in digest.series if row["ran"]]
     runs = f"{count_noun(len(digest.runs), 'run')} tonight."
@@ -313,7 +322,7 @@ def _no_news(digest: NightDigest, setups: Sequence[Finding]) -> str:
     elif all(row["state"] == STATE_NEW for row in digest.series):
         return f"{_history_needed(digest.series)} {runs}"
     elif not any(row["state"] == STATE_NEW for row in ran):
-        return f"{_unchanged(digest)} {runs}"
+        return f"{_unchanged(digest, style)} {runs}"
     return f"{first} {_tonight(digest)}"
 
 
@@ -324,12 +333,13 @@ def _history_needed(series: Sequence[NightSeries]) -> str:
     return f"Speed is not compared yet: it needs {MIN_POINTS} runs of a job, and {who}{most:,}."
 
 
-def _unchanged(digest: NightDigest) -> str:
+def _unchanged(digest: NightDigest, style: Style) -> str:
     """Return the sentence that no measured job changed its speed."""
     ran, every = sum(row["ran"] for row in digest.series), len(digest.series)
+    if ran == every == 1:
+        return f"The speed of {style.name(digest.series[0])} is unchanged."
     if ran == every:
-        where = "the only job" if every == 1 else f"any of the {every:,} jobs"
-        return f"No new speed change in {where}."
+        return f"No new speed change in any of the {every:,} jobs."
     outcomes = {run["outcome"] for run in digest.runs if run["series"] is not None}
     how = "completed" if outcomes == {"completed"} else "measured"
     have, whose = ("has", "its") if ran == 1 else ("have", "their")
@@ -363,7 +373,10 @@ def _tonight(digest: NightDigest) -> str:
     parts = ", ".join(f"{words} in {n:,}" for n, words in told)
     whole = len(ran) == len(digest.series)
     where = f"all {every}" if whole and len(ran) > 1 else f"{len(ran):,} of {every}"
-    where = "the only job" if len(digest.series) == 1 else where
+    if len(digest.series) == 1:
+        if doubt:  # a sentence before says so
+            return f"{text}."
+        where = "the only job"
     return f"{text}. Speed, measured in {where}: {parts if len(told) > 1 else told[0][1]}."
 
 
@@ -381,6 +394,26 @@ def _others(digest: NightDigest, better: Sequence[Finding]) -> str:
         below = f"below the threshold of {percent(digest.night.threshold)}"
         parts.append(f"{count_noun(len(small), 'change')} {below}")
     return f"Also {join_words(parts)}." if parts else ""
+
+
+def _older_failures(jobs: JobRecords, findings: Sequence[Finding], style: Style) -> str:
+    """Return failed runs read tonight that are older than this first night."""
+    told = {one.run_id for one in findings}
+    old = [row for row in jobs.older_failures() if row["run_id"] not in told]
+    if not old:
+        return ""
+    named = [f"{style.name(jobs.label(row))} ({style.plain(failure(row))})" for row in old]
+    runs = f"{count_noun(len(old), 'older run')} had failed"
+    return (
+        f"{runs}, and {'does' if len(old) == 1 else 'do'} not count as tonight: {join_some(named)}."
+    )
+
+
+def _older_changes(digest: NightDigest, findings: Sequence[Finding]) -> str:
+    """Return why changes that a first night finds in older runs do not fail it."""
+    if digest.night.number > 1 or not of_kinds(findings, STILL_SLOWER, STILL_WORSE):
+        return ""
+    return "This is the first night: changes in older runs are told, and do not count as new."
 
 
 def _retried(retried: Sequence[Finding], style: Style) -> str:

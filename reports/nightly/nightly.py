@@ -283,7 +283,7 @@ def _read(order: NightlyOrder, diary: _Diary) -> list[Outcome]:
         elif one.status == "passed" and one.message:
             diary.write(one.skipped_message)
     diary.write(_counts_text(counts))
-    if counts.keys() <= {"failed", "passed"}:
+    if counts.keys() <= {"failed", "passed"} and not any(map(_launch_error, outcomes)):
         reasons = "; ".join(one.message for one in outcomes if one.status == "failed")
         raise messages.NOTHING_READ(reasons=reasons) if reasons else messages.NO_KNOWN_LOG()
     for words in order.unmatched(one.path for one in outcomes):

@@ -28,6 +28,7 @@ from ..text.commands import store_option
 from ..text.run_narrative import BAD_OUTCOMES
 from ..text.tabular import count_noun, difference_text
 from .night_report import (
+    Night,
     NightDigest,
     Row,
     change_causes,
@@ -171,7 +172,7 @@ def _view(
         series=row["series"] if is_tracked else None,
         job=None if is_tracked else jobs.get(row["run_id"]) or row["series"].rpartition("/")[2],
         since=row["at"],
-        clause=_clause(row, metric, night.at),
+        clause=_clause(row, metric, night),
         evidence=_evidence(row, metric, night.at, names),
         fix=_fix(row, metric, digest),
         run_id=row["run_id"],
@@ -181,18 +182,22 @@ def _view(
     )
 
 
-def _clause(row: Row, metric: WatchedMetric, now: datetime) -> str:
-    """Return `needs 62.6 % more memory since 23 September (71.9 GiB …)`."""
+def _clause(row: Row, metric: WatchedMetric, night: Night) -> str:
+    """Return `needs 62.6 % more memory since 23 September (71.9 GiB …)`.
+
+    `still` says that an earlier night told the change, so a first night never says it.
+    """
+    told_now = row["new"] or row["against"] == BASELINE or night.number == 1
     size, _ = difference_text(row["ratio"], row["ratio_low"], row["ratio_high"])
     said = metric.clause.format(
-        still="" if row["new"] or row["against"] == BASELINE else "still ",
+        still="" if told_now else "still ",
         size=size,
         way=metric.ways[row["ratio"] < 1],
         place=_place(row),
     )
     before, after = metric.format_value(row["before"]), metric.format_value(row["after"])
     whose = "its baseline's " if row["against"] == BASELINE else ""
-    since = format_day(row["at"], now)
+    since = format_day(row["at"], night.at)
     return f"{said} since {since} ({after} instead of {whose}{before}){change_causes(row)}"
 
 

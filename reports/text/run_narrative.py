@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 from fairmfu.ingest.core.schema import OUTCOMES
@@ -42,8 +43,25 @@ def last_words(row: MetricsRow) -> str:
     return _cut(text) if text and row["outcome"] != "completed" else ""
 
 
+def collective_timeout(text: str | None) -> str:
+    """Return `NCCL timeout (_ALLGATHER_BASE, rank 3)`; "" if the log has other last words."""
+    match = _COLLECTIVE_TIMEOUT.search(text or "")
+    if match is None:
+        return ""
+    where = [match["operation"], *([f"rank {match['rank']}"] if match["rank"] else [])]
+    return f"{match['library']} timeout ({', '.join(where)})"
+
+
+_COLLECTIVE_TIMEOUT: Final = re.compile(
+    r"(?:\bRank (?P<rank>\d+)\] )?Watchdog caught collective operation timeout: "
+    r"Work(?P<library>\w+)\([^()]*\bOpType=(?P<operation>\w+)"
+)
+
+
 def _outcome_label(row: MetricsRow) -> str:
-    return OUTCOME_LABELS.get(row["outcome"] or "", "unknown")
+    label = OUTCOME_LABELS.get(row["outcome"] or "", "unknown")
+    timeout = collective_timeout(row["outcome_text"]) if row["outcome"] == "crashed" else ""
+    return f"{label}: {timeout}" if timeout else label
 
 
 def _last_step(row: MetricsRow) -> str:

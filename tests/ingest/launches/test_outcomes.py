@@ -111,6 +111,10 @@ ABORTED = (
 CHILD = "torch.distributed.elastic.multiprocessing.errors.ChildFailedError: "
 ROOT = "Root Cause (first observed failure):"
 TRITON = "  RuntimeError: Triton Error [CUDA]: device-side assert triggered"
+WATCHDOG = (
+    "[rank5]:[E529 09:14:54 ProcessGroupNCCL.cpp:632] [Rank 5] Watchdog caught collective "
+    "operation timeout: WorkNCCL(SeqNum=9, OpType=ALLREDUCE, NumelIn=1) ran for 600 ms"
+)
 AFTER = "[rank2]: torch.distributed.DistBackendError: remote process exited"
 
 
@@ -118,6 +122,7 @@ AFTER = "[rank2]: torch.distributed.DistBackendError: remote process exited"
     ("lines", "name", "text"),
     [
         ([ABORTED, CHILD, ROOT, "  traceback : Traceback", TRITON], "crashed", TRITON),
+        ([WATCHDOG, ABORTED, CHILD, ROOT, "  traceback : Signal 6"], "crashed", WATCHDOG),
         ([ABORTED, CHILD, ROOT, "  traceback : Signal 6 (SIGABRT)"], "crashed", ABORTED),
         ([ABORTED, CHILD, ROOT, "  traceback : Signal 6", AFTER], "crashed", ABORTED),
         ([ABORTED, CHILD, ROOT, "  traceback : Signal 6", ABORTED, TRITON], "crashed", ABORTED),

@@ -27,6 +27,7 @@ from fairmfu.reports.nightly.findings import (
     KINDS,
     exit_code,
     failure_cause,
+    failure_key,
     find,
     repeated_failure,
     told_failures,
@@ -189,7 +190,7 @@ def test_a_log_that_stopped_growing():
     about = {"step_lines": 10, "last_step": 100, "last_at": LAST + timedelta(minutes=10)}
     rows = job("a", *WELL, "incomplete", **about)
     night = night_of(rows)
-    assert says(night) == "a stopped logging at step 100 and has no end."
+    assert says(night) == "a's log ends at step 100 without an end message."
     assert exit_code(night) == 5
     fresh = LAST + timedelta(hours=2, minutes=30)
     assert kinds(night_of(job("a", *WELL, "incomplete", **about | {"last_at": fresh})))[0] not in (
@@ -214,7 +215,48 @@ def test_a_first_night_tells_no_old_failures():
     old = job("a", *WELL, "crashed", until=2)
     now = job("b", *WELL, "crashed")
     night = replace(night_of(old, now), number=1)
-    assert [one.job["label"] for one in find(build_digest(night)) if one.kind is KINDS[0]] == ["b"]
+    digest = build_digest(night)
+    assert [one.job["label"] for one in find(digest) if one.kind is KINDS[0]] == ["b"]
+
+
+def test_a_first_night_names_the_failed_runs_that_it_does_not_count():
+    """All of them are read tonight; a job has run since."""
+    old, now = job("a", "killed", until=9), job("b", "completed")
+    read = [
+        {**row, "framework": "xtuner", "synthetic": False, "started_at": row["at"]}
+        for row in [*old, *now]
+    ]
+    night = replace(night_of(old, now), number=1, tonight=a_night(runs=read).tonight)
+    notes = headline(build_digest(night)).notes
+    assert "1 older run had failed, and does not count as tonight: a (killed)." in notes
+    assert exit_code(night) == 0
+    assert not any(
+        "older run" in note for note in headline(build_digest(replace(night, number=2))).notes
+    )
+
+
+def test_a_launch_without_steps_of_no_known_job_failed():
+    source = {"path": "logs/x-1b.log", "status": "passed", "message": "", "kind": "", "new": True}
+    night = night_of(sources=[{**source, "place": "logs/x-1b", "launch_error": OOM}])
+    assert says(night).startswith("The only job failed tonight: x-1b (")
+    assert exit_code(night) == 5
+
+
+def test_a_failed_launch_of_a_job_that_ended_counts_as_one_of_the_jobs():
+    rows = [{**row, "place": "logs/a"} for row in job("a", *WELL, until=90)]
+    source = {"path": "logs/a.log", "status": "passed", "message": "", "kind": "", "new": True}
+    night = night_of(rows, sources=[{**source, "place": "logs/a", "launch_error": OOM}])
+    assert says(night).startswith("The only job failed tonight: a (")
+
+
+def test_a_failure_is_named_until_another_job_has_run():
+    """The clock may be far ahead of the logs."""
+    failed = job("a", *WELL, "crashed", until=90)
+    told = (failure_key("a-9"),)
+    night = night_of(failed, told=told)
+    assert kinds(night) == ["job-still-failed"]
+    assert kinds(night_of(failed, job("b", *WELL), told=told)) == ["facts-missing"]
+    assert kinds(night_of(failed, told=told, ended=("a",))) == ["all-well"]
 
 
 @pytest.mark.parametrize(
@@ -285,6 +327,12 @@ def test_a_job_with_other_facts_goes_on():
 @pytest.mark.parametrize(
     ("outcome", "text", "cause"),
     [
+        (
+            "crashed",
+            "[rank5]:[E1 ProcessGroupNCCL.cpp:616] [Rank 5] Watchdog caught collective operation "
+            "timeout: WorkNCCL(SeqNum=9, OpType=ALLREDUCE, NumelIn=1) ran for 600003 milliseconds",
+            "NCCL timeout (ALLREDUCE, rank 5)",
+        ),
         ("crashed", NCCL, "NCCL error"),
         (
             "crashed",

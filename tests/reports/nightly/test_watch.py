@@ -123,8 +123,10 @@ def test_a_change_of_an_earlier_night_stands():
     one = night(old)
     assert says(one).endswith(
         "still needs 62.7 % more memory since 12 March (71.9 GiB instead of 44.2 GiB). "
-        "No new speed change in the only job. 1 run tonight."
+        "The speed of torchtitan, llama3-8b, 8,192 tokens, 8 x H100 SXM, bf16 is unchanged. "
+        "1 run tonight."
     )
+    assert says(replace(one, number=1)) == says(one).replace("bf16 still needs", "bf16 needs")
     assert ids(one) == ["standing-change"]
     assert [exit_code(replace(one, fail_on=(name,))) for name in ("memory", "standing")] == [0, 3]
     assert ids(night({**old, "stands": False})) == ["all-well"]
