@@ -112,7 +112,7 @@ OUTCOME_LABELS: Final = {
     "crashed": "crashed",
     "killed": "killed",
     "nan_loss": "loss or gradients became NaN",
-    "incomplete": "unknown (no end message, no error)",
+    "incomplete": "incomplete (no end message, no error)",
 }
 BAD_OUTCOMES: Final = tuple(one for one in OUTCOMES if one not in ("completed", "incomplete"))
 """Outcomes that a first line names; `incomplete` may still run."""
