@@ -430,6 +430,10 @@ READING_CHANGES: Final[tuple[ReadingChange, ...]] = (
     ),
     ReadingChange("more printed arguments and launch commands give facts"),
     ReadingChange("a timeout that the watchdog of collectives reports is an error"),
+    ReadingChange(
+        "an excerpt of lines without a step has no made-up steps, and losses that are not finite, "
+        "cut-off tracebacks and failed exits after a normal end give the outcome"
+    ),
 )
 """In order of time; never remove an entry. Sources read before the last one need another reading.
 """
@@ -629,6 +633,9 @@ FACT_NAMES: Final[dict[str, FactName]] = {
     "log_interval": FactName("int", "steps", "steps between two step lines"),
     "steps_counted": FactName(
         "bool", "", "lines print no step: each counts as one, however many lie between"
+    ),
+    "start_missing": FactName(
+        "bool", "", "lines print no step, and the log may begin in the middle: steps are unknown"
     ),
     "average_window": FactName("int", "steps", "steps that a printed time averages over"),
     "profiled_steps": FactName(

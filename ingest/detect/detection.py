@@ -225,7 +225,7 @@ def _conclude(
     if not nearest and (bars := _bars_alone(path, formats)):
         return bars, ()
     names = ", ".join(f.name for f in formats)
-    raise near_misses.no_format_error(path, nearest, names, end.error)
+    raise near_misses.no_format_error(path, nearest, names, end)
 
 
 def _bars_alone(path: Path, formats: Iterable[LogFormat]) -> LogFormat | None:

@@ -6,11 +6,12 @@ error describes the best partial matches.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable
 from itertools import chain, islice
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -27,7 +28,14 @@ from ..formats.spec import (
     STEP_PARTS_PRECEDENCE,
     LogFormat,
 )
-from ..launches.outcomes import ENDING_EVENT_LINES, FAILURE_EVENT_KINDS, LAUNCHER_SUMMARY
+from ..launches.outcomes import (
+    ENDING_EVENT_LINES,
+    FAILURE_EVENT_KINDS,
+    LAUNCHER_KILL,
+    LAUNCHER_SUMMARY,
+    TRACEBACK,
+    TRACEBACK_WITHOUT_ERROR,
+)
 from ..parse.line_parser import parse_lines
 from ..parse.partial_match import longest_matched_prefix
 from .messages import FAILED_BEFORE_STEPS, NO_READABLE_STEP, UNKNOWN_FORMAT
@@ -81,7 +89,7 @@ def scan_formats(
     while batch := list(islice(lines, LINES_AT_ONCE)):
         texts = [cleaner.strip(line.text) for line in batch]
         for index in np.flatnonzero(may_tell(pl.Series(texts))).tolist():
-            end.look(texts[index])
+            end.look(texts[index], batch[index].number)
             trainer.look(texts[index])
             if interesting(texts[index]):
                 line = batch[index]._replace(text=texts[index])
@@ -121,18 +129,21 @@ def describe_hits(hits: Iterable[FormatHits]) -> str:
 
 
 def no_format_error(
-    path: Path, near_misses: str, format_names: str, error: str = ""
+    path: Path, near_misses: str, format_names: str, end: LaunchEnd | None = None
 ) -> UnknownFormatError:
     """Return the error of a file without a matching format.
 
     near_misses: from `describe_hits`
     format_names: names of formats
-    error: of a launch that failed before its first step
+    end: of the last launch in the file, which may have failed before its first step
     """
-    if error:
+    end = end or LaunchEnd()
+    if end.error:
         made = UnreadFormatError if near_misses else UnknownFormatError
-        return FAILED_BEFORE_STEPS.made(made, path=path, error=error, nearest=near_misses)
-    hint = FILE_HINTS.get(path.suffix, "")
+        nearest = end.other_errors() + near_misses
+        return FAILED_BEFORE_STEPS.made(made, path=path, error=end.error, nearest=nearest)
+    ending = f'  the log ends with: "{end.words[:MAX_ERROR_CHARS]}"\n' if end.words else ""
+    hint = f"{ending}{FILE_HINTS.get(path.suffix, '')}"
     if near_misses:
         return NO_READABLE_STEP(path=path, nearest=near_misses, hint=hint, names=format_names)
     return UNKNOWN_FORMAT(path=path, hint=hint, names=format_names)
@@ -215,7 +226,10 @@ class FormatHits:
 
 
 class LaunchEnd:
-    """Detector of a launch that failed before the first step, for any format."""
+    """Detector of a launch that failed before the first step, for any format.
+
+    A scheduler writes the output of many jobs into one file: the last one counts.
+    """
 
     def __init__(self) -> None:
         self._bad = [
@@ -225,8 +239,12 @@ class LaunchEnd:
         ]
         self._losses = [(anchor, Regex(PRINTED_LOSS)) for anchor in ("loss", "Loss")]
         self.sought = [(anchor, regex.pattern) for anchor, regex in (*self._bad, *self._losses)]
-        self._ended = self._trained = False
-        self._error = ""
+        self.sought += [(BAR_ANCHOR, MOVED_BAR)]
+        self._bar = [(BAR_ANCHOR, Regex(MOVED_BAR))]
+        self._ended = self._trained = self._moved = False
+        self._error = self._next_error = self._other = ""
+        self._jobs: set[str] = set()
+        self._errors: dict[str, NumberedError] = {}
 
     @property
     def is_early(self) -> bool:
@@ -235,17 +253,68 @@ class LaunchEnd:
 
     @property
     def error(self) -> str:
-        """First error of a launch that failed early; empty if none is printed."""
-        return self._error if self.is_early else ""
+        """First error of the last launch that failed early; empty if none is printed."""
+        words = self._error or ("" if self._moved else self._other)
+        return words if self.is_early else ""
 
-    def look(self, text: str) -> None:
+    @property
+    def words(self) -> str:
+        """First words on the end of the last launch, trained or not; may be empty."""
+        return self._error or self._other
+
+    def other_errors(self) -> str:
+        """Return a line that counts the other errors and shows the first; may be empty."""
+        others = [error for error in self._errors.values() if error.text != self.words]
+        if not others:
+            return ""
+        first = others[0]
+        place = f'line {first.number:,}, "{first.text[:MAX_ERROR_CHARS]}"'
+        if len(others) == 1:
+            return f"  the file has another error: {place}\n"
+        return f"  the file has {len(others)} other errors; the first: {place}\n"
+
+    def look(self, text: str, number: int = 0) -> None:
         """Check a line, at any position: a file may contain several launches."""
         for anchor, regex in self._bad:
             if anchor in text and (match := regex.search(text)):
                 self._ended = True
-                if not self._error and not LAUNCHER_SUMMARY.search(text):
-                    self._error = (match.groupdict().get("error") or "").strip()
+                self._note(match[0].strip(), (match.groupdict().get("error") or "").strip(), number)
+                break
         self._trained = self._trained or bool(_any(self._losses, text))
+        self._moved = self._moved or bool(_any(self._bar, text))
+
+    def _note(self, text: str, error: str, number: int) -> None:
+        """Keep the words on the end of a launch: an error, or how it was killed."""
+        job = JOB_END.search(text)
+        if job and job[1] not in self._jobs:
+            if self._jobs:
+                self._error, self._next_error = self._next_error, ""
+            self._other, self._moved = text, False
+            self._jobs.add(job[1])
+        elif error and not (LAUNCHER_SUMMARY.search(text) or TRACEBACK.search(text)):
+            kind = re.sub(r"\d+", "0", error)
+            self._errors.setdefault(kind, NumberedError(number, error))
+            if self._jobs:  # of the job that was cancelled, until another one is
+                self._next_error = self._next_error or error
+            else:
+                self._error = self._error or error
+        elif not self._other or LAUNCHER_KILL.search(self._other):
+            self._other = TRACEBACK_WITHOUT_ERROR if TRACEBACK.search(text) else text
+
+
+class NumberedError(NamedTuple):
+    """An error, and its line."""
+
+    number: int
+    text: str
+
+
+JOB_END: Final = re.compile(r"\*\*\* JOB (\d{1,18}) ")
+"""Slurm's line at the end of a job: the output of the next job follows."""
+MAX_ERROR_CHARS: Final = 120
+BAR_ANCHOR: Final = "it"
+MOVED_BAR: Final = r"(?<![\d.])[1-9]\d{0,8}/\d{1,9} \[\d[^\]]{0,40}(?:it/s|s/it)"
+"""A progress bar beyond 0: data sets and models are loaded with bars too, so it proves no step."""
 
 
 class UnreadTrainer:

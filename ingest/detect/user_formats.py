@@ -306,6 +306,7 @@ def _step(table: _Table, file: str) -> StepLine:
         every_step=table.take("every_step", bool, False),  # noqa: FBT003 - the default
         counts=_choice(table, "counts", COUNTER_KINDS) or None,
         evidence=_words(table, "evidence", EVIDENCE_KINDS),
+        step_of_epoch=table.take("step_of_epoch", str, "") or None,
         may_continue=table.take("may_continue", bool, False),  # noqa: FBT003 - the default
         times_data=table.take("times_data", bool, False),  # noqa: FBT003 - the default
     )

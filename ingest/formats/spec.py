@@ -53,6 +53,7 @@ class StepLine:
     lines. `counts`: LAUNCH_STEPS or MICRO_STEPS if `step` is not the step of the training.
     `times_data`: its time has the wait for data, even if the format's `elapsed_excludes_data`.
     `evidence`: kinds of time evidence beyond the format's, of launches with such lines only.
+    `step_of_epoch`: key of the step within the epoch, from 0, of a `numbered` line with an `epoch`.
     """
 
     anchor: str
@@ -67,6 +68,7 @@ class StepLine:
     every_step: bool = False
     counts: str | None = None
     evidence: Sequence[str] = ()
+    step_of_epoch: str | None = None
     may_continue: bool = False
     times_data: bool = False
     composed: bool = False

@@ -78,6 +78,7 @@ class Launch:
     first_stamp: datetime | None = None  # of the lines before the first step
     started_at: datetime | None = None  # of the first step; after closing, of the first line
     step_unit: str | None = None  # if not the format's
+    begun: bool = False  # a line that begins a launch precedes the first step
     writer: str | None = None  # the name before lines, if a log has several
     progress: dict[Any, FormProgress] = field(default_factory=dict)
     settled: int = 0

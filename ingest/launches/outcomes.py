@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import math
 import re
+import signal
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from itertools import pairwise, takewhile
 from typing import Any, Final
 
@@ -199,6 +201,14 @@ ENDING_EVENT_LINES: Final = (
         composed=True,
     ),
     EventLine(
+        anchor="Traceback (most",
+        regex=MESSAGE_PREFIX + r"(?P<error>Traceback \(most recent call last\)):\s*$",
+        kind="error",
+        example="Traceback (most recent call last):",
+        printed_by="python/cpython/Lib/traceback.py@v3.11.0",
+        composed=True,
+    ),
+    EventLine(
         anchor=ROOT_CAUSE,
         regex=MESSAGE_PREFIX + re.escape(ROOT_CAUSE) + r"\s*$",
         kind="error",
@@ -245,6 +255,16 @@ The rank's own error may appear before its last step lines, which arrive late th
 torchrun repeats the error, indented.
 """
 
+TRACEBACK: Final = re.compile(r"Traceback \(most recent call last\):\s*$")
+TRACEBACK_WITHOUT_ERROR: Final = "a traceback whose error message is cut off or of an unknown kind"
+"""Words of the log where only the begin of a traceback is known; any other event says more."""
+
+EXIT_CODE: Final = re.compile(r"exit(?:code:|s with return code =) (-?\d{1,9})")
+"""Exit code in a launcher's line on a failed process."""
+
+MESSAGE_TAGS: Final = re.compile(r"^.*\]:? ")
+"""Tags before a message: node, rank, time, source file."""
+
 SIGNAL_CODE: Final = re.compile(r"exit(?:code:|s with return code =) -\d")
 """Exit code of a process that a signal ended: the cause, unless the rank prints an error."""
 
@@ -278,12 +298,32 @@ def launch_outcome(
     if rows and _reached(top, behind, planned_steps):
         return odd or ("completed", *_line_and_text(end))
     cause = _cause([e for e in behind if e["kind"] in FAILURE_EVENT_KINDS])
+    if cause is not None and TRACEBACK.search(cause["text"]):
+        return "crashed", cause["line"], TRACEBACK_WITHOUT_ERROR
+    if cause is not None and end is not None and (code := EXIT_CODE.search(cause["text"])):
+        return _failed_exit(cause, code[1], [e for e in behind if e["kind"] == "end"])
     if cause is not None:
         crashed = "nan_loss" if NONFINITE_LOSS_ERROR.search(cause["text"]) else "crashed"
         return (crashed if cause["kind"] == "error" else cause["kind"], *_line_and_text(cause))
     if end is not None:
         return odd or ("completed", *_line_and_text(end))
     return odd or ("incomplete", None, None)
+
+
+def _failed_exit(
+    cause: Mapping[str, Any], code: str, ends: Sequence[Mapping[str, Any]]
+) -> tuple[str, int, str]:
+    """Return the outcome of a launch of which some processes fail at their exit.
+
+    code: exit code of the first that failed; ends: lines of a normal end, at least one
+    """
+    with suppress(ValueError):
+        code = f"{code} ({signal.Signals(-int(code)).name})"
+    lines = f"{len(ends):,} lines report" if len(ends) > 1 else "a line reports"
+    words = MESSAGE_TAGS.sub("", ends[0]["text"]).strip().rstrip(".")
+    text = f"a process exited with code {code}, but {lines} a normal end: {words}"
+    outcome = "crashed" if cause["kind"] == "error" else str(cause["kind"])
+    return outcome, int(cause["line"]), text
 
 
 def _line_before_end(events: EventRows) -> int:
@@ -309,8 +349,10 @@ def _reached(
 def _cause(bad: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | None:
     """Return the event that ended a launch: a launcher stops the other ranks after it.
 
-    The error of the rank that failed first says more than the exit code of a rank.
+    The error of the rank that failed first says more than the exit code of a rank, and all say more
+    than the begin of a traceback.
     """
+    bad = [e for e in bad if not TRACEBACK.search(e["text"])] or bad
     not_killed = [e for e in bad if not LAUNCHER_KILL.search(e["text"])]
     memory = [e for e in not_killed if e["kind"] == "out_of_memory"]
     specific = [
@@ -337,14 +379,67 @@ def _root_errors(bad: Sequence[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]
 def _not_finite(rows: StepRows) -> tuple[str, int, str] | None:
     """Return outcome, first line and text if the training no longer learns at its end."""
     last_loss = _last(rows, "loss")
-    if last_loss is None or math.isfinite(last_loss):
+    if last_loss is None:
+        return _other_loss_not_finite(rows) or _gradients_not_finite(rows, last_loss)
+    if math.isfinite(last_loss):
         return _gradients_not_finite(rows, last_loss)
-    odd = (
-        frame.filter(pl.col("loss").is_not_null() & ~pl.col("loss").is_finite())
-        for frame in rows.frames("line", "step", "loss")
+    first: tuple[int, int] | None = None
+    for frame in rows.frames("line", "step", "loss"):
+        first = _first_of_streak(frame, "loss", first)
+    assert first is not None  # noqa: S101 - the last loss is not finite
+    return "nan_loss", first[0], f"loss is {last_loss} from step {first[1]} on"
+
+
+def _first_of_streak(
+    frame: pl.DataFrame, name: str, first: tuple[int, int] | None
+) -> tuple[int, int] | None:
+    """Return line and step of the first of the last values that are not finite.
+
+    frame: with line, step and the values; first: of the rows before the frame
+    """
+    printed = frame.drop_nulls(name)
+    finite = printed[name].is_finite().arg_true()
+    odd = printed if not len(finite) else printed[int(finite[-1]) + 1 :]
+    if len(finite):
+        first = None
+    return first if first or not odd.height else (odd["line"][0], odd["step"][0])
+
+
+def _other_loss_not_finite(rows: StepRows) -> tuple[str, int, str] | None:
+    """Return the outcome of last losses, under other names, that are not finite.
+
+    Reinforcement learning prints a loss of the actor and of the critic, and none of the training.
+    """
+    if not rows.has_columns("extra"):
+        return None
+    frames = (_other_losses(frame) for frame in rows.frames_reversed(*_EXTRA))
+    last = next((frame for frame in frames if frame.height), None)
+    if last is None or math.isfinite(last["value"][-1]):
+        return None
+    first = None
+    for frame in rows.frames(*_EXTRA):
+        first = _first_of_streak(_other_losses(frame), "value", first)
+    assert first is not None  # noqa: S101 - the last value is not finite
+    name, value = last["name"][-1], last["value"][-1]
+    return "nan_loss", first[0], f"{name} is {value} from step {first[1]} on"
+
+
+_EXTRA: Final = ("line", "step", "extra")
+_NOT_FINITE_LOSS: Final = r'"(?P<name>[a-z_]{0,40}loss)": "(?P<value>-?(?:inf|nan))"'
+
+
+def _other_losses(frame: pl.DataFrame) -> pl.DataFrame:
+    """Return line, step, name and value of the rows with a loss in `extra`.
+
+    Of the first loss that is not finite; 0 if all are.
+    """
+    with_loss = frame.filter(pl.col("extra").str.contains('loss": "', literal=True))
+    odd = pl.col("extra").str.extract_groups(_NOT_FINITE_LOSS)
+    return (
+        with_loss.select("line", "step", odd.alias("odd"))
+        .unnest("odd")
+        .with_columns(pl.col("value").cast(pl.Float64, strict=False).fill_null(0.0))
     )
-    line, step, _ = next(row for frame in odd for row in frame.iter_rows())
-    return "nan_loss", line, f"loss is {last_loss} from step {step} on"
 
 
 def _gradients_not_finite(rows: StepRows, last_loss: float | None) -> tuple[str, int, str] | None:

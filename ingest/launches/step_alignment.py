@@ -26,6 +26,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from ..core.arrays import Bools, Ints, column_values, integers_of
+from ..core.numbers import parse_integer, parse_optional
 from ..formats.spec import MICRO_STEPS, last_digit_unit
 from .row_chunks import Row
 from .step_rows import EMPTY_LINE_VALUES, FORM_COLUMN, StepRows
@@ -202,9 +203,37 @@ def _placed_beside(steps: Ints, counted: Bools, interval: int | None) -> Ints:
     return out
 
 
+def steps_before_first_line(rows: StepRows) -> int | None:
+    """Return the difference of printed and counted steps in the first epoch.
+
+    0 if the first line is of step 0, so that the log is counted from its start. Counting starts at
+    the first line of the log, which may be from the middle of a training. None if no line prints
+    such a step, if the first is after an epoch of unknown length, or if lines are missing between.
+    """
+    keys = {place: form.step_of_epoch for place, form in enumerate(rows.all_forms)}
+    known: int | None = None
+    for frame in rows.frames("step", "epoch", "extra", FORM_COLUMN):
+        for step, epoch, extra, place in frame.iter_rows():
+            key = keys[place]
+            if key is None or (epoch and known is not None):
+                continue
+            printed = parse_optional(parse_integer, json.loads(extra or "{}").get(key))
+            before = -1 if printed is None or epoch else printed + 1 - step
+            known = before if known is None else known
+            if before < 0 or before != known:
+                return None
+    return None if known is None else max(0, known - 1)
+
+
 def has_only_counted_steps(rows: StepRows) -> bool:
     """Return whether no line prints its step and the log states no interval."""
     counts = (frame["counted"].fill_null(value=False).all() for frame in rows.frames("counted"))
+    return len(rows) > 0 and rows.has_columns("counted") and all(counts)
+
+
+def has_only_unprinted_steps(rows: StepRows) -> bool:
+    """Return whether no line prints its step, so that all steps are counted."""
+    counts = (frame["counted"].is_not_null().all() for frame in rows.frames("counted"))
     return len(rows) > 0 and rows.has_columns("counted") and all(counts)
 
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from itertools import chain, takewhile
-from typing import Any
+from typing import Any, Final
 
 import polars as pl
 
@@ -24,7 +24,9 @@ from ..launches.micro_steps import find_unstated_micro_steps
 from ..launches.step_alignment import (
     align_steps,
     has_only_counted_steps,
+    has_only_unprinted_steps,
     place_counted_rows,
+    steps_before_first_line,
     steps_between_lines,
     steps_between_lines_by_epochs,
 )
@@ -92,6 +94,7 @@ class LaunchCloser:
             moved = self._keep_as_events(launch, aligned.unplaced)
         launch.rows = place_counted_rows(launch.rows, launch.interval) or launch.rows
         _space_counted_rows(launch)
+        _place_first_counted_row(launch)
         return moved
 
     def _stops_timer_once(self, launch: Launch) -> bool:
@@ -148,6 +151,37 @@ def _state_steps_counted(launch: Launch) -> None:
     line = launch.rows[0]["line"]
     why = f"inferred: no step line prints its step, and nothing else proves it (log:{line})"
     launch.facts.append(fact_row(line, "steps_counted", "true", why, launch.first_step_text))
+
+
+def _place_first_counted_row(launch: Launch) -> None:
+    """Add the steps before the first counted row, or state that they are unknown."""
+    if not has_only_unprinted_steps(launch.rows):
+        return
+    before = steps_before_first_line(launch.rows)
+    if before is not None and before > 0:
+        launch.rows.transform(partial(_add_steps, before))
+    elif before is None and not _shows_start(launch):
+        line = launch.rows[0]["line"]
+        why = (
+            f"inferred: no step line prints its step, and no start precedes the first (log:{line})"
+        )
+        launch.facts.append(fact_row(line, "start_missing", "true", why, launch.first_step_text))
+
+
+def _shows_start(launch: Launch) -> bool:
+    """Return whether lines before the first step belong to the start of a process."""
+    first = launch.rows.first_line or 0
+    facts = any(fact["line"] is not None and fact["line"] < first for fact in launch.stated)
+    events = launch.events.of_kinds(STARTING_EVENT_KINDS)
+    return launch.begun or facts or any(event["line"] < first for event in events)
+
+
+STARTING_EVENT_KINDS: Final = ("setup", "engine_start", "train_start", "restart")
+"""Events of the start of a process."""
+
+
+def _add_steps(steps: int, frame: pl.DataFrame) -> pl.DataFrame:
+    return frame.with_columns(pl.col("step") + steps) if "step" in frame.columns else frame
 
 
 def _state_batch_unknown(launch: Launch, unsure: str) -> None:

@@ -277,6 +277,7 @@ class RecordSink:
         if launch.rows and again:
             launch = self._new_launch(row, text)
         self._flush(launch)
+        launch.begun = launch.begun or (not launch.rows and self._is_opening)
         self._start_line = self._command_line = None
         self._watch.note_step()
         if row.get("step") is None:

@@ -255,10 +255,12 @@ class _LaunchClock:
         - 0, if the first line is at most one log interval in;
         - the step before the first line's own steps, if the line's clock began with these steps.
 
-        Where lines are merely counted: 0, or None if a checkpoint was loaded. Never 0 if the
-        counter of tokens includes an earlier launch.
+        Where lines are merely counted: 0, or None if a checkpoint was loaded, or if the log may
+        begin in the middle. Never 0 if the counter of tokens includes an earlier launch.
         """
         first, earlier = int(self.windows.value("step")), _counts_from_earlier(self.windows)
+        if self.windows.value("start_missing"):
+            return None
         if self.windows.value("steps_counted"):
             return None if earlier or any(e["kind"] == "load" for e in self.events) else 0
         steps = [(e["kind"], e["step"]) for e in self.events if e["step"] is not None]
@@ -289,10 +291,10 @@ class _LaunchClock:
         their step.
 
         If a completed launch should have printed more lines, and no line has a stamp, the lines may
-        be miscounted: the Trainer's lines print no step. If lines are known to be merely counted
-        (`steps_counted`), steps named by the log do not match the lines.
+        be miscounted: the Trainer's lines print no step. If lines are known to be merely counted,
+        or the log may begin in the middle, steps named by the log do not match the lines.
         """
-        if self.windows.value("steps_counted"):
+        if self.windows.value("steps_counted") or self.windows.value("start_missing"):
             return None
         last = int(self.windows.value("step", -1))
         steps = [(e["kind"], e["step"]) for e in self.events if e["step"] is not None]

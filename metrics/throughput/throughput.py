@@ -274,7 +274,7 @@ def _without_steps(run: Mapping[str, Any], facts: dict[str, Any]) -> dict[str, A
 
 def _step_columns(windows: RunArrays, facts: dict[str, Any]) -> dict[str, Any]:
     """Return columns that need no steady rate: steps, token basis, lengths, data wait."""
-    is_counted = bool(facts.get("steps_counted"))  # from the first line of what may be an excerpt
+    is_counted = any(facts.get(name) for name in UNKNOWN_STEPS)
     return {
         "steps": windows.height,
         "first_step": None if is_counted else windows.value("step"),
@@ -286,6 +286,10 @@ def _step_columns(windows: RunArrays, facts: dict[str, Any]) -> dict[str, Any]:
         "sequence_length": _weighted(windows, "sequence_length"),
         "data_share": _data_share(windows),
     }
+
+
+UNKNOWN_STEPS: Final = ("steps_counted", "start_missing")
+"""Facts of lines whose steps are only counted, from the first line of what may be an excerpt."""
 
 
 def _rate_columns(

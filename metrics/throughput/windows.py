@@ -408,6 +408,7 @@ _INPUTS: Final = (
     "pipelined",
     "log_interval",
     "steps_counted",
+    "start_missing",
     "average_window",
     "profiled_steps",
 )

@@ -145,6 +145,7 @@ DEEPSPEED_CHAT: Final = LogFormat(
             rf"loss = (?P<loss>{CHAT_NUMBER})",
             columns={"epoch": "epoch", "rank": "rank", "loss": "loss"},
             numbered=True,
+            step_of_epoch="step_of_epoch",
             every_step=True,
             example="Epoch: 0, Step: 3, Rank: 0, loss = 2.140625",
             printed_by=STEP1_SOURCE,
@@ -360,6 +361,7 @@ DEEPSPEED_CHAT_RLHF: Final = replace(
             columns={"epoch": "epoch"},
             tells={"actor_loss": REINFORCEMENT_OBJECTIVE},
             numbered=True,
+            step_of_epoch="step_of_epoch",
             every_step=True,
             example="Epoch: 0 | Step: 7 | PPO Epoch: 1 | Actor Loss: 0.0129 | Critic Loss: 0.0314 | "
             "Unsupervised Loss: 0.0",

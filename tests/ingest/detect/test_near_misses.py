@@ -21,6 +21,7 @@ from fairmfu.ingest.detect.near_misses import (
 )
 from fairmfu.ingest.formats.registry import BUILT_IN_FORMATS
 from fairmfu.ingest.formats.spec import ENGINE_PRECEDENCE, FactLine, LogFormat, StepLine
+from fairmfu.ingest.launches.outcomes import TRACEBACK_WITHOUT_ERROR
 
 TRAINER = next(f for f in BUILT_IN_FORMATS if f.name == "torchtitan")
 
@@ -145,6 +146,55 @@ def test_a_launch_that_did_not_fail_did_not_end_early() -> None:
     end = LaunchEnd()
     end.look("all is well")
     assert not end.is_early
+
+
+JOB = "slurmstepd: error: *** JOB {} ON n1 CANCELLED AT 2026-03-01T10:00:00 ***"
+EXITED = "[launch.py:325] ['python'] exits with return code = -9"
+BAR = " 54%|#####  | 1487/2781 [9:09:55<9:05:24, 25.31s/it]"
+
+
+@pytest.mark.parametrize(
+    ("lines", "error"),
+    [
+        (["KeyError: 1", "OSError: 2"], "KeyError: 1"),
+        (["KeyError: 1", JOB.format(7)], "KeyError: 1"),
+        ([JOB.format(7), "KeyError: 1"], "*** JOB 7 ON n1 CANCELLED AT 2026-03-01T10:00:00 ***"),
+        (
+            ["KeyError: 1", JOB.format(7), JOB.format(7), JOB.format(8)],
+            "*** JOB 8 ON n1 CANCELLED AT 2026-03-01T10:00:00 ***",
+        ),
+        (["KeyError: 1", JOB.format(7), "OSError: 2", JOB.format(8)], "OSError: 2"),
+        (["Traceback (most recent call last):", "KeyError: 1"], "KeyError: 1"),
+        (["Traceback (most recent call last):"], TRACEBACK_WITHOUT_ERROR),
+        (["Killing subprocess 7", EXITED], "exits with return code = -9"),
+        ([BAR, EXITED], ""),  # steps may have been trained
+        (["loss=9.1", "KeyError: 1"], ""),
+    ],
+)
+def test_the_last_of_several_jobs_in_a_file_counts(lines: list[str], error: str) -> None:
+    end = LaunchEnd()
+    for number, line in enumerate(lines, 1):
+        end.look(line, number)
+    assert end.error == error
+    assert end.words
+
+
+def test_a_file_of_several_errors_says_so() -> None:
+    end = LaunchEnd()
+    for number, line in enumerate(("KeyError: 1", "KeyError: 2", "OSError: 3", "OSError: 4"), 1):
+        end.look(line, number)
+    assert end.other_errors() == '  the file has another error: line 3, "OSError: 3"\n'
+    end.look("ValueError: 5", 5)
+    assert end.other_errors().startswith("  the file has 2 other errors; the first: line 3, ")
+
+
+def test_an_unknown_format_with_steps_keeps_the_words_on_its_end() -> None:
+    end = LaunchEnd()
+    for line in (BAR, EXITED):
+        end.look(line)
+    error = no_format_error(Path("a.log"), "", "x, y", end)
+    assert error.kind == "unknown-format"
+    assert '\n  the log ends with: "exits with return code = -9"\n' in str(error)
 
 
 # -- words of the error ------------------------------------------------------------------------

@@ -52,3 +52,48 @@ def test_a_launch_of_step_3_begins_with_its_launcher(
     assert run["elapsed_excludes_data"] is leaves_out_data
     (row,) = analyse(tables).metrics.iter_rows(named=True)
     assert row["wall_s"] == pytest.approx(300)
+
+
+def rlhf(step: int, actor: str = "0.03", critic: str = "0.02", epoch: int = 0) -> list[str]:
+    losses = f"act_loss: {actor}|cri_loss: {critic}|unsuper_loss: 0.0"
+    return [PLAIN, f"epoch: {epoch}|step: {step}|ppo_ep: 1|{losses}"]
+
+
+def ending(tmp_path: Path, *lines: str) -> dict[str, object]:
+    log = tmp_path / "log"
+    log.write_text("\n".join(lines) + "\n")
+    (row,) = analyse(read_log_tables(log)).metrics.iter_rows(named=True)
+    return {name: row[name] for name in ("outcome", "outcome_text", "last_step")}
+
+
+@pytest.mark.parametrize(
+    ("steps", "last"),
+    [
+        (rlhf(0) + rlhf(1) + rlhf(2), 3),
+        (rlhf(40) + rlhf(41) + rlhf(42), 42),
+        (rlhf(40) + rlhf(42) + rlhf(43), None),  # a line is missing
+        (rlhf(9, epoch=1) + rlhf(10, epoch=1), None),  # after epochs of unknown length
+        (rlhf(40) + rlhf(41) + rlhf(0, epoch=1), 42),
+        ([PLAIN, PLAIN], None),
+    ],
+)
+def test_an_excerpt_has_the_steps_that_it_prints(
+    steps: list[str], last: int | None, tmp_path: Path
+) -> None:
+    assert ending(tmp_path, *steps)["last_step"] == last
+
+
+@pytest.mark.parametrize(
+    ("steps", "outcome", "text"),
+    [
+        (rlhf(7) + rlhf(8, "inf", "inf"), "nan_loss", "actor_loss is inf from step 8 on"),
+        (rlhf(7) + rlhf(8, critic="-inf"), "nan_loss", "critic_loss is -inf from step 8 on"),
+        (rlhf(6, "nan") + rlhf(7) + rlhf(8, "nan"), "nan_loss", "actor_loss is nan from step 8 on"),
+        (rlhf(7, "nan") + rlhf(8), "incomplete", None),
+    ],
+)
+def test_a_loss_of_any_name_that_is_not_finite_is_the_outcome(
+    steps: list[str], outcome: str, text: str | None, tmp_path: Path
+) -> None:
+    end = ending(tmp_path, *steps)
+    assert (end["outcome"], end["outcome_text"]) == (outcome, text)

@@ -17,6 +17,7 @@ from fairmfu.ingest.launches.outcomes import (
     ENDING_EVENT_LINES,
     LSF_REPORT,
     SCRIPTS,
+    TRACEBACK_WITHOUT_ERROR,
     launch_outcome,
 )
 from fairmfu.ingest.launches.row_chunks import MAPPING_ROW_WEIGHT
@@ -233,7 +234,7 @@ def test_the_cause_of_a_crash_is_the_ranks_error_and_not_that_it_failed(
     ("losses", "said"),
     [
         (["5.0", "nan", "nan", None], ("nan_loss", 3, "loss is nan from step 2 on")),
-        (["inf", "5.0", "nan", "nan"], ("nan_loss", 2, "loss is nan from step 1 on")),
+        (["inf", "5.0", "nan", "nan"], ("nan_loss", 4, "loss is nan from step 3 on")),
         (["nan", "nan", "5.0", None], ("incomplete", None, None)),
         (["nan", "5.0", "5.0", "5.0"], ("incomplete", None, None)),
         ([None, None, None, None], ("incomplete", None, None)),
@@ -383,3 +384,72 @@ def test_the_quote_of_a_long_command_has_its_exit_code(parse: Callable[..., Pars
     assert text is not None
     assert text.startswith("[launch.py:321:sigkill_handler]")
     assert text.endswith("…exits with return code = -6")
+
+
+# -- words on the end --------------------------------------------------------------------------
+
+
+def ending(parse: Callable[..., ParsedSource], *lines: str) -> tuple[str, str | None]:
+    (launch,) = parse("torchtitan", lines).launches
+    outcome, _, text = launch_outcome(launch.rows, launch.events, None)
+    return outcome, text
+
+
+@pytest.mark.parametrize(
+    ("lines", "outcome", "text"),
+    [
+        (
+            [step(1), DONE, DONE, "['a'] exits with return code = -6"],
+            "crashed",
+            "a process exited with code -6 (SIGABRT), but 2 lines report a normal end: "
+            "Training completed",
+        ),
+        (
+            [step(1), DONE, "failed (exitcode: -15) local_rank: 0 (pid: 7)"],
+            "killed",
+            "a process exited with code -15 (SIGTERM), but a line reports a normal end: "
+            "Training completed",
+        ),
+        (
+            [step(1), DONE, "['a'] exits with return code = 3"],
+            "crashed",
+            "a process exited with code 3, but a line reports a normal end: Training completed",
+        ),
+        (
+            [step(1), "['a'] exits with return code = 3"],
+            "crashed",
+            "['a'] exits with return code = 3",
+        ),
+    ],
+)
+def test_a_failed_exit_after_normal_ends_is_no_failure_of_all(
+    lines: list[str], outcome: str, text: str, parse: Callable[..., ParsedSource]
+) -> None:
+    assert ending(parse, *lines) == (outcome, text)
+
+
+TRACE = "[rank1]: Traceback (most recent call last):"
+
+
+@pytest.mark.parametrize(
+    ("lines", "outcome", "text"),
+    [
+        ([TRACE, '  File "a.py", line 7, in f'], "crashed", TRACEBACK_WITHOUT_ERROR),
+        ([TRACE, ERROR], "crashed", ERROR),
+        ([TRACE, "KeyboardInterrupt"], "killed", "KeyboardInterrupt"),
+        ([TRACE, OOM], "out_of_memory", OOM),
+        ([TRACE, DONE, TRACE], "crashed", TRACEBACK_WITHOUT_ERROR),
+    ],
+)
+def test_a_traceback_without_its_error_is_an_error(
+    lines: list[str], outcome: str, text: str, parse: Callable[..., ParsedSource]
+) -> None:
+    assert ending(parse, step(1), *lines) == (outcome, text)
+
+
+def test_a_loss_is_not_finite_from_the_first_of_its_last_values_on(
+    parse: Callable[..., ParsedSource],
+) -> None:
+    losses = ("5.0", "nan", "5.0", "inf", "nan")
+    lines = [step(n, loss.rjust(7)) for n, loss in enumerate(losses, 1)]
+    assert ending(parse, *lines) == ("nan_loss", "loss is nan from step 4 on")
