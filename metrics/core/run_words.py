@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from .run_table import PauseLevel, SlowStep, SpeedLevel
+from .run_table import MetricsRow, PauseLevel, SlowStep, SpeedLevel
 
 SECONDS_PER_HOUR: Final = 3600.0
 
@@ -48,6 +48,20 @@ COMPUTE_PHASES: Final = ("forward", "backward", "forward_backward")
 def steps_in(level: SpeedLevel) -> int:
     """Return the number of steps of a level."""
     return level["to_step"] - level["from_step"] + 1
+
+
+LOG_LINE: Final = "log_line"
+"""`step_unit` of a run whose lines print no step: places inside the run are numbers of lines."""
+
+
+def timed_word(row: MetricsRow) -> str:
+    """Return the unit of `seconds_per_step`, which is unknown for lines of unknown steps."""
+    return "micro-step" if row["step_unit"] == "micro_step" else "step"
+
+
+def place_word(row: MetricsRow) -> str:
+    """Return the unit of places inside a run, and of the speeds there."""
+    return "log line" if row["step_unit"] == LOG_LINE else "step"
 
 
 def steps_of(stretch: SpeedLevel | PauseLevel | SlowStep) -> str:

@@ -39,7 +39,7 @@ METRIC_MEANINGS: Final[dict[str, tuple[str, str]]] = {
     **_as_in(FACT_NAMES, "precision"),
     "recompute": ("", "activation checkpointing: none, full or selective"),
     "trainable": ("", "trainable weights: full, lora or frozen"),
-    "step_unit": ("", "unit of one step: optimizer_step or micro_step"),
+    "step_unit": ("", "unit of one step: optimizer_step, micro_step, or log_line of unknown steps"),
     **_as_in(RUN_COLUMNS, "rate_excludes_data"),
     "steps": ("steps", "steps with a line in the log"),
     # rates

@@ -16,6 +16,7 @@ from ..core.arrays import median_of
 from ..core.messages import Effect, Message, doubts_of
 from ..core.run_messages import OUTDATED_READING
 from ..core.run_table import METRICS, LevelPhase, MetricsRow, SpeedLevel, value_of
+from ..core.run_words import LOG_LINE
 from ..diagnosis.phases import PhaseTable
 from ..formula.accelerators import Accelerator
 from ..formula.terms import FORMULA_VERSION
@@ -171,6 +172,8 @@ def _row(
         inferred -= {"precision"}
     row |= {name: value_of(rates, name) for name in throughput.SUMMARY if name in METRICS}
     row |= {name: value_of(run, name) for name in RUN_COLUMNS}
+    if "steps_counted" in facts:
+        row["step_unit"] = LOG_LINE
     row |= {
         "model": text_fact(facts, "model"),
         "formula": FORMULA_VERSION,

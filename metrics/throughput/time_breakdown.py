@@ -37,6 +37,9 @@ WARM_UP: Final = "warm-up"
 AFTER_LAST_STEP: Final = "after the last step"
 EVALUATION: Final = "evaluation"
 OUTSIDE_STEP_TIMES: Final = "outside the steps, cause unknown"
+START_AND_OUTSIDE: Final = "start-up and other time outside the steps"
+FIRST_STEP: Final = "slow first step"
+"""Time in the first line, where the start-up is among the time outside the steps."""
 UNEXPLAINED_PERIODIC: Final = "unexplained, every {:,} steps"
 
 MAX_SLOWEST: Final = 5
@@ -105,12 +108,26 @@ def time_lost(windows: RunArrays, evidence: str, run: Mapping[str, Any]) -> Time
         _row(SLOWER_SPEED, slower_s[slower]),
         *_untimed_rows(windows, pace, (after_s, outside_s), run),
     ]
+    if outside_s and _starts_outside(run):
+        rows = [row | {"cause": CAUSES_WITH_START.get(row["cause"], row["cause"])} for row in rows]
     return {
         "wall_s": wall_s + outside_s,
         "wall_basis": "runtime" if outside_s else clock,
         "time_lost": _shares(rows, wall_s + outside_s),
         "slowest_steps": _slowest(windows, causes, seconds, lost, spans),
     }
+
+
+def _starts_outside(run: Mapping[str, Any]) -> bool:
+    """Return whether the stamps of a launch begin before its steps, at an unknown time before.
+
+    A printed run time begins with the training, and stamped steps give the start-up itself.
+    """
+    return not run.get("startup_s") and (run.get("wall_s") or 0.0) > (run.get("runtime_s") or 0.0)
+
+
+CAUSES_WITH_START: Final = {START_UP: FIRST_STEP, OUTSIDE_STEP_TIMES: START_AND_OUTSIDE}
+"""Causes where the time outside the steps has the start-up."""
 
 
 def _row(cause: str, lost: FloatArray) -> dict[str, Any]:

@@ -22,7 +22,9 @@ from fairmfu.metrics.core.run_words import (
     SECONDS_PER_HOUR,
     SLOWER_SPEED,
     UNEXPLAINED,
+    place_word,
     steps_of,
+    timed_word,
 )
 from fairmfu.metrics.diagnosis.level_change import costliest_change
 from fairmfu.metrics.diagnosis.next_steps import next_steps
@@ -97,8 +99,7 @@ def _rate(row: MetricsRow) -> str:
     elif tgs is not None and row["flops_per_token"] is not None:
         told.append(f"{tgs * row['flops_per_token'] / 1e12:,.3g} TFLOP/s per GPU ({by})")
     if seconds is not None:
-        unit = "micro-step" if row["step_unit"] == "micro_step" else "step"
-        told.append(f"{seconds_text(seconds)} a {unit}")
+        told.append(f"{seconds_text(seconds)} a {timed_word(row)}")
     if row["tgs_end_to_end"] is not None and row["levels"]:
         told.append(f"{count(row['tgs_end_to_end'])} tokens/s/GPU end to end")
     if told:
@@ -148,7 +149,10 @@ def speed_line(row: MetricsRow) -> str:
         uneven = (row["tgs_p95"] or 0.0) > UNEVEN * (row["tgs_p5"] or 1.0)
         return f"Speed: {'uneven, ' * uneven}no lasting change{_range(row)}."
     changes = list(pairwise(levels))
-    told = ", ".join(_change(*pair, is_first=not at) for at, pair in enumerate(changes[:MAX_NAMED]))
+    unit = place_word(row)
+    told = ", ".join(
+        _change(*pair, unit, is_first=not at) for at, pair in enumerate(changes[:MAX_NAMED])
+    )
     more = len(changes) - MAX_NAMED
     rest = f", and {more} more change{'s' * (more > 1)}" if more > 0 else ""
     return f"Speed: {told}{rest}{_end(levels)}.{_cost(levels)}{_cause(levels)}"
@@ -196,8 +200,8 @@ def slow_down(row: MetricsRow) -> tuple[float, str] | None:
     if level is None or loss <= 0:
         return None
     if level is levels[-1]:
-        return loss, f"from step {level['from_step']:,} on"
-    return loss, f"in steps {steps_of(level)}"
+        return loss, f"from {place_word(row)} {level['from_step']:,} on"
+    return loss, f"in {place_word(row)}s {steps_of(level)}"
 
 
 def _loss(before: Sequence[SpeedLevel], level: SpeedLevel) -> float:
@@ -216,22 +220,22 @@ def _range(row: MetricsRow) -> str:
     return f"; 90 % of the windows at {count(low)} to {count(high)} tokens/s/GPU"
 
 
-def _change(before: SpeedLevel, after: SpeedLevel, *, is_first: bool) -> str:
+def _change(before: SpeedLevel, after: SpeedLevel, unit: str, *, is_first: bool) -> str:
     change = after["change"] or 0.0
     side = "fell" if change < 0 else "rose"
-    rates = f"to {level_rate(after)}"
+    rates = f"to {level_rate(after, unit)}"
     if is_first:
-        unit = "" if after["tgs"] is None else " tokens/s/GPU"
-        rates = f"{level_rate(before)} to {level_rate(after)}{unit}"
+        of_tokens = "" if after["tgs"] is None else " tokens/s/GPU"
+        rates = f"{level_rate(before, unit)} to {level_rate(after, unit)}{of_tokens}"
     near = f" after {' and '.join(after['events'])}" if after["events"] else ""
-    place = f"at step {after['from_step']:,}{near}"
+    place = f"at {unit} {after['from_step']:,}{near}"
     return f"{side} by {percent(abs(change))} {place} ({rates})"
 
 
-def level_rate(level: SpeedLevel) -> str:
-    """Return TGS of a level, or its time per step."""
+def level_rate(level: SpeedLevel, unit: str) -> str:
+    """Return TGS of a level, or its time per step. unit: of the steps, in words."""
     if level["tgs"] is None:
-        return f"{seconds_text(not_null(level['seconds_per_step']))} a step"
+        return f"{seconds_text(not_null(level['seconds_per_step']))} a {unit}"
     return count(level["tgs"])
 
 

@@ -7,7 +7,7 @@ from typing import Final
 import polars as pl
 
 from fairmfu.metrics.core.run_table import MetricsRow, SlowStep, SpeedLevel
-from fairmfu.metrics.core.run_words import steps_of
+from fairmfu.metrics.core.run_words import place_word, steps_of
 
 from .diagnosis import deeds, level_rate
 from .run_narrative import seconds_text
@@ -42,18 +42,19 @@ RANK_COLUMNS: Final[Columns] = {
 def levels_table(row: MetricsRow) -> str:
     """Return a table of the speeds inside a run; empty if there is only one."""
     levels = row["levels"] or []
-    unit = "tokens/s/GPU" if levels and levels[0]["tgs"] is not None else "time per step"
-    columns = LEVEL_COLUMNS | {"rate": (f"speed ({unit})", str)}
-    return _table([_level(level) for level in levels], columns)
+    word = place_word(row)
+    unit = "tokens/s/GPU" if levels and levels[0]["tgs"] is not None else f"time per {word}"
+    columns = LEVEL_COLUMNS | {"steps": (f"{word}s", str), "rate": (f"speed ({unit})", str)}
+    return _table([_level(level, word) for level in levels], columns)
 
 
-def _level(level: SpeedLevel) -> dict[str, str]:
+def _level(level: SpeedLevel, word: str) -> dict[str, str]:
     change, hours = level["change"], level["gpu_hours_lost"]
     low, high = level["change_low"], level["change_high"]
     between = "" if low is None or high is None else f" ({low:+.1%} to {high:+.1%})"
     return {
         "steps": steps_of(level),
-        "rate": level_rate(level),
+        "rate": level_rate(level, word),
         "change": "" if change is None else f"{change:+.1%}{between}",
         "hours": "" if hours is None else f"{hours:.2g}",
         "events": ", ".join(level["events"]),
@@ -63,7 +64,8 @@ def _level(level: SpeedLevel) -> dict[str, str]:
 
 def slowest_table(row: MetricsRow) -> str:
     """Return a table of the windows that lost most time, with cause and ranks."""
-    return _table([_slow(step, row) for step in row["slowest_steps"] or []], SLOW_STEP_COLUMNS)
+    columns = SLOW_STEP_COLUMNS | {"steps": (f"slowest {place_word(row)}s", str)}
+    return _table([_slow(step, row) for step in row["slowest_steps"] or []], columns)
 
 
 def _slow(step: SlowStep, row: MetricsRow) -> dict[str, str]:

@@ -15,7 +15,7 @@ from fairmfu.metrics.audit.audit_results import Audit, Bridge
 from fairmfu.metrics.compare.missing_rate import explain_missing_rate
 from fairmfu.metrics.core.run_selection import choose_one
 from fairmfu.metrics.core.run_table import METRICS, MetricsRow, metrics_rows, not_null, value_of
-from fairmfu.metrics.core.run_words import EVIDENCE_LABELS, GIVEN_PEAK, START_UP
+from fairmfu.metrics.core.run_words import EVIDENCE_LABELS, GIVEN_PEAK, START_UP, timed_word
 from fairmfu.metrics.pipeline.reported_runs import ReportedRuns
 from fairmfu.metrics.utilization.utilization import operator_table
 
@@ -337,7 +337,7 @@ def _spike_lines(row: MetricsRow) -> list[str]:
 
 def _step_lines(row: MetricsRow) -> list[str]:
     """Return the line of the rates that need no tokens; no line if unknown."""
-    unit = "micro-step" if row["step_unit"] == "micro_step" else "step"
+    unit = timed_word(row)
     seconds, samples = row["seconds_per_step"], row["samples_per_second"]
     batch = row["samples_per_update"]
     tokens, memory = row["tokens_per_update"], row["peak_memory_bytes"]

@@ -13,6 +13,7 @@ from fairmfu.metrics.compare.comparability import PairVerdict
 from fairmfu.metrics.compare.comparison_row import STATED_BY_SOME, ComparisonRow
 from fairmfu.metrics.compare.repeated_runs import SpeedRatio, comparison_sides, speed_ratio
 from fairmfu.metrics.core.run_table import not_null
+from fairmfu.metrics.core.run_words import timed_word
 
 from .claims_text import join_words
 from .run_narrative import step_seconds
@@ -33,7 +34,9 @@ def has_step_ratio(run: ComparisonRow, other_run: ComparisonRow) -> bool:
     models = {row["work"] or row["model"] for row in both} - {None}
     if len(models) > 1 or run["synthetic"] != other_run["synthetic"]:
         return False
-    same_lines = all(run[name] == other_run[name] for name in ("log_format", "step_unit"))
+    same_lines = (
+        run["log_format"] == other_run["log_format"] and len(set(map(timed_word, both))) == 1
+    )
     return same_lines or all(row["samples_per_second"] for row in both)
 
 

@@ -52,6 +52,25 @@ def test_a_launch_of_step_3_begins_with_its_launcher(
     assert run["elapsed_excludes_data"] is leaves_out_data
     (row,) = analyse(tables).metrics.iter_rows(named=True)
     assert row["wall_s"] == pytest.approx(300)
+    (lost,) = row["time_lost"]  # the first iteration takes as long as the others
+    assert (lost["cause"], lost["seconds"]) == (
+        "start-up and other time outside the steps",
+        pytest.approx(180),
+    )
+
+
+def test_a_slow_first_step_is_no_start_up_where_the_start_is_stamped(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    steps = [rlhf(n) for n in range(20)]
+    steps[0][0] = PLAIN.replace("10.00s, TFLOPs", "16.00s, TFLOPs")
+    begin = stamped("08:00:00,000", "[runner.py:555:main] cmd = pdsh -S -f 1024 -w node1")
+    end = stamped("08:10:00,000", "[launch.py:347:main] Process 7 exits successfully.")
+    log.write_text("\n".join([begin, *(text for step in steps for text in step), end]) + "\n")
+    (row,) = analyse(read_log_tables(log)).metrics.iter_rows(named=True)
+    assert {lost["cause"]: round(lost["seconds"]) for lost in row["time_lost"]} == {
+        "start-up and other time outside the steps": 394,
+        "slow first step": 6,
+    }
 
 
 def rlhf(step: int, actor: str = "0.03", critic: str = "0.02", epoch: int = 0) -> list[str]:

@@ -7,6 +7,7 @@ from typing import Any
 from fairmfu.metrics.core.run_table import METRICS, PauseLevel, SpeedLevel
 from fairmfu.metrics.core.run_words import SLOWER_SPEED
 from fairmfu.reports.text.diagnosis import diagnosis
+from fairmfu.reports.text.inside_run import levels_table, slowest_table
 
 
 def row(**values: object) -> dict[str, Any]:
@@ -68,6 +69,19 @@ def test_a_run_without_tokens_has_times_per_step() -> None:
     assert diagnosis(row(levels=levels))[1:] == [
         "Speed: fell by 10.0 % at step 51 (1.25 s a step to 1.39 s a step)."
     ]
+
+
+def test_lines_of_an_unknown_number_of_steps_are_called_lines() -> None:
+    levels = [level(1, 50, None), level(51, 99, None, change=-0.1, seconds_per_step=1.39)]
+    counted = row(levels=levels, step_unit="log_line")
+    assert diagnosis(counted)[1:] == [
+        "Speed: fell by 10.0 % at log line 51 (1.25 s a log line to 1.39 s a log line)."
+    ]
+    table = levels_table(counted)
+    assert "speed (time per log line)" in table
+    assert "a step" not in table
+    slow = {"from_step": 7, "to_step": 7, "seconds": 9.0, "lost_s": 5.0, "cause": "unexplained"}
+    assert "slowest log lines" in slowest_table(row(slowest_steps=[slow], step_unit="log_line"))
 
 
 def phases(**seconds: float) -> list[dict[str, Any]]:
