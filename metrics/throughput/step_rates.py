@@ -20,6 +20,8 @@ from ..core.run_table import MemoryChange, StepRateColumns
 from ..core.run_words import GROWTH, SECONDS_PER_HOUR
 from .windows import choose_evidence, count_steps, evidence_rounding, steady_windows
 
+MAX_CLOCK_ERROR: Final = 0.05
+"""Largest error of a time without an interval, from the print's last digits: 1 of 20 seconds."""
 MAX_BATCH_SPREAD: Final = 0.01
 """Largest relative spread of the tokens per step of a run with one batch size."""
 
@@ -63,6 +65,9 @@ def step_rates(
     if (sure := rate_interval(spans, steady.seconds, stalls, coarse).estimate) is not None:
         columns["seconds_per_step_low"] = 1 / sure.high
         columns["seconds_per_step_high"] = 1 / sure.low
+    elif coarse > MAX_CLOCK_ERROR:  # few ticks of a clock are a range, whatever their scatter
+        columns["seconds_per_step_low"] = max(0.0, seconds * (1 - coarse))
+        columns["seconds_per_step_high"] = seconds * (1 + coarse)
     columns["memory_slope"] = _memory_slope(columns["memory_changes"], seconds)
     every = _steps_per_update(windows)
     batch = _samples_per_update(windows, facts, columns["tokens_per_update"])

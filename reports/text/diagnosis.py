@@ -24,7 +24,6 @@ from fairmfu.metrics.core.run_words import (
     UNEXPLAINED,
     place_word,
     steps_of,
-    timed_word,
 )
 from fairmfu.metrics.diagnosis.level_change import costliest_change
 from fairmfu.metrics.diagnosis.next_steps import next_steps
@@ -37,6 +36,7 @@ from .run_narrative import (
     phase_label,
     seconds_text,
     step_seconds,
+    step_time,
     whole_percent,
 )
 from .tabular import GIB, count, percent
@@ -99,7 +99,7 @@ def _rate(row: MetricsRow) -> str:
     elif tgs is not None and row["flops_per_token"] is not None:
         told.append(f"{tgs * row['flops_per_token'] / 1e12:,.3g} TFLOP/s per GPU ({by})")
     if seconds is not None:
-        told.append(f"{seconds_text(seconds)} a {timed_word(row)}")
+        told.append(step_time(row))
     if row["tgs_end_to_end"] is not None and row["levels"]:
         told.append(f"{count(row['tgs_end_to_end'])} tokens/s/GPU end to end")
     if told:

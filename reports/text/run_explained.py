@@ -15,7 +15,7 @@ from fairmfu.metrics.audit.audit_results import Audit, Bridge
 from fairmfu.metrics.compare.missing_rate import explain_missing_rate
 from fairmfu.metrics.core.run_selection import choose_one
 from fairmfu.metrics.core.run_table import METRICS, MetricsRow, metrics_rows, not_null, value_of
-from fairmfu.metrics.core.run_words import EVIDENCE_LABELS, GIVEN_PEAK, START_UP, timed_word
+from fairmfu.metrics.core.run_words import EVIDENCE_LABELS, GIVEN_PEAK, START_UP
 from fairmfu.metrics.pipeline.reported_runs import ReportedRuns
 from fairmfu.metrics.utilization.utilization import operator_table
 
@@ -38,6 +38,7 @@ from .run_narrative import (
     phase_rows,
     seconds_text,
     step_seconds,
+    step_time,
     time_rows,
     time_spent,
     undisturbed_steps,
@@ -337,12 +338,11 @@ def _spike_lines(row: MetricsRow) -> list[str]:
 
 def _step_lines(row: MetricsRow) -> list[str]:
     """Return the line of the rates that need no tokens; no line if unknown."""
-    unit = timed_word(row)
     seconds, samples = row["seconds_per_step"], row["samples_per_second"]
     batch = row["samples_per_update"]
     tokens, memory = row["tokens_per_update"], row["peak_memory_bytes"]
     told = [
-        *([f"{seconds_text(seconds)} a {unit}"] if seconds is not None else []),
+        *([step_time(row)] if seconds is not None else []),
         *([f"{decimal(samples)} samples/s over all GPUs"] if samples is not None else []),
         *([f"{batch:,.0f} samples per optimizer update"] if batch is not None else []),
         *([f"{tokens:,.0f} tokens per optimizer update"] if tokens is not None else []),

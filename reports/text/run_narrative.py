@@ -7,7 +7,7 @@ from typing import Final
 
 from fairmfu.ingest.core.schema import OUTCOMES
 from fairmfu.metrics.core.run_table import MetricsRow, PhaseTime, TimeLost, not_null
-from fairmfu.metrics.core.run_words import EVIDENCE_LABELS, SLOWER_SPEED
+from fairmfu.metrics.core.run_words import EVIDENCE_LABELS, SLOWER_SPEED, timed_word
 from fairmfu.metrics.diagnosis.phase_gap import REST
 
 from .tabular import percent
@@ -275,6 +275,24 @@ def whole_percent(share: float) -> str:
 
 MINUTE: Final = 60.0
 HOUR: Final = 3600.0
+
+
+def step_time(row: MetricsRow) -> str:
+    """Return the time of a step, with its interval if that is wide and no TGS shows it."""
+    seconds, low, high = (
+        row["seconds_per_step"],
+        row["seconds_per_step_low"],
+        row["seconds_per_step_high"],
+    )
+    text = f"{seconds_text(not_null(seconds))} a {timed_word(row)}"
+    if row["tgs"] is not None or low is None or high is None:
+        return text
+    is_wide = high - low > MIN_SHOWN_INTERVAL * not_null(seconds)
+    return f"{text} ({seconds_text(low)} to {seconds_text(high)})" if is_wide else text
+
+
+MIN_SHOWN_INTERVAL: Final = 0.1
+"""Width of an interval, as a share, from which a time of a step shows it."""
 
 
 def seconds_text(seconds: float) -> str:

@@ -120,3 +120,19 @@ def test_a_changing_rate_names_no_batch() -> None:
     )
     row = rates(steps(*rows), run(elapsed_covers="interval"), facts())
     assert row["samples_per_update"] is None
+
+
+@pytest.mark.parametrize(
+    ("seconds", "shows_range"), [((0, 1, 2, 2), True), ((0, 9, 19, 28), False)]
+)
+def test_few_ticks_of_a_clock_of_whole_seconds_are_a_range(
+    seconds: tuple[int, ...], *, shows_range: bool
+) -> None:
+    rows = ({"step": 7 + n, "since_start_s": 1500.0 + s} for n, s in enumerate(seconds))
+    row = rates(steps(*rows), run(evidence=["clock"]), facts())
+    found = [row[f"seconds_per_step{side}"] for side in ("", "_low", "_high")]
+    whole = seconds[-1]
+    if shows_range:  # a second more or less
+        assert found == pytest.approx([whole / 3, (whole - 1) / 3, (whole + 1) / 3])
+    else:
+        assert found == [pytest.approx(whole / 3), None, None]

@@ -217,6 +217,18 @@ def test_an_unknown_rate_has_its_reason() -> None:
     assert diagnosis(ended)[1:] == ["Rate: unknown, because no training step was read."]
 
 
+def test_a_time_of_a_step_without_a_tgs_shows_a_wide_interval() -> None:
+    wide = {"seconds_per_step_low": 0.5, "seconds_per_step_high": 1.5}
+    ends = {"seconds_per_step_low": 0.96, "seconds_per_step_high": 1.05}
+    assert rate_of(seconds_per_step=1.0, **wide) == "Rate: 1 s a step (0.5 s to 1.5 s)."
+    assert rate_of(seconds_per_step=1.0, **ends) == "Rate: 1 s a step."
+    assert rate_of(tgs=7.0, seconds_per_step=1.0, **wide) == "Rate: 7 tokens/s/GPU, 1 s a step."
+
+
+def rate_of(**values: object) -> str:
+    return next(line for line in diagnosis(row(**values)) if line.startswith("Rate"))
+
+
 def of_step(**shares: float) -> list[dict[str, Any]]:
     rows = [{"phase": phase, "seconds": of, "share": of} for phase, of in shares.items()]
     return [{**each, "share_of": "step", "windows": 9, "source": "timer"} for each in rows]
