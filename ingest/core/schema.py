@@ -434,6 +434,10 @@ READING_CHANGES: Final[tuple[ReadingChange, ...]] = (
         "an excerpt of lines without a step has no made-up steps, and losses that are not finite, "
         "cut-off tracebacks and failed exits after a normal end give the outcome"
     ),
+    ReadingChange(
+        "options of a script under DeepSpeed's launcher give the sequence length, and processes of "
+        "LLaMA-Factory the precision",
+    ),
 )
 """In order of time; never remove an entry. Sources read before the last one need another reading.
 """

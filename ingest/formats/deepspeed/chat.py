@@ -120,7 +120,7 @@ DEEPSPEED_CHAT: Final = LogFormat(
     implies={
         "packed": (
             "false",
-            "DeepSpeed-Chat pads each sample to max_seq_len; one of steps 2 is a pair",
+            "DeepSpeed-Chat pads each sample to max_seq_len; a sample of step 2 is a pair of them",
         )
     },
     steps=(

@@ -23,7 +23,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from ..launch_commands import TRACED_LAUNCHER
+from ..launch_commands import TRACED_LAUNCHER, options_of
 from ..megatron import console as megatron
 from ..software_lines import SOFTWARE_LINES
 from ..spec import (
@@ -107,6 +107,18 @@ def _world_info(groups: Mapping[str, str]) -> dict[str, str]:
         return _some("gpus", sum(len(slots) for slots in world.values()))
     except (ValueError, AttributeError, TypeError, RecursionError):
         return {}
+
+
+SEQUENCE_OPTIONS: Final = ("seq_len", "seq_length", "sequence_length")
+"""Options by which scripts, in their own words, are given the tokens of a sequence."""
+
+
+def _script_options(groups: Mapping[str, str]) -> dict[str, str]:
+    """Return facts of the training script's own options."""
+    options = options_of(groups["command"])
+    lengths = {options[name] for name in SEQUENCE_OPTIONS if name in options}
+    only = lengths.pop() if len(lengths) == 1 else ""
+    return {"seq_len": only} if re.fullmatch(r"[1-9]\d{0,8}", only) else {}
 
 
 def _topology(groups: Mapping[str, str]) -> dict[str, str]:
@@ -435,6 +447,17 @@ _OFFLOAD_DEVICE: Final = r"(?:\w+\(device=(?:<[\w.]+: )?'?)?"
 
 
 FACT_LINES: Final = (
+    FactLine(
+        anchor="--world_info=",
+        regex=r"\[runner\.py:\d+:main\] cmd = .*--world_info=[\w=-]+ (?P<command>.*)",
+        read=_script_options,
+        inferred="an option of the training script itself, by its usual meaning",
+        example="[2026-11-20 15:01:09,500] [INFO] [runner.py:618:main] cmd = python3.11 -u -m "
+        "deepspeed.launcher.launch --world_info=eyJsb2NhbGhvc3QiOiBbMCwgMV19 "
+        "--master_addr=127.0.0.1 --master_port=29500 ds_train.py --seq_len 1024",
+        printed_by=f"{RUNNER_SOURCE} main",
+        composed=True,
+    ),
     FactLine(
         anchor="--world_info=",
         regex=r"\[runner\.py:\d+:main\] cmd = .*--world_info=(?P<world>[\w=-]+)",

@@ -244,9 +244,9 @@ FACT_BLOCKS: Final = (
 )
 
 _OF_LLAMA_FACTORY: Final = (
-    r"(?:(?:llamafactory|llmtuner)\.[\w.]{0,99}|(?<!\S)logging\.py)(?::\d+ >>| -) "
+    r"(?:(?:llamafactory|llmtuner)\.[\w.]{0,99}|(?<!\S)(?:logging|parser)\.py)(?::\d+ >>| -) "
 )
-"""Module that printed a line; release 0.9.1 names the file of its own `logging` instead."""
+"""Module that printed a line; release 0.9.1 names a file instead, often of its own `logging`."""
 _CASTS: Final = {"torch.bfloat16": "bf16", "torch.float16": "fp16"}
 """With other dtypes, LLaMA-Factory does not print the dtype of the loaded weights."""
 

@@ -72,3 +72,23 @@ def test_without_stamps_nothing_holds_it(measured):
     row = measured(trained(0.2, stamped=False))
     assert row["tgs"] == pytest.approx(TOKENS / TIMED_S)
     assert any(NOT_RANKED in one for one in row["warnings"])
+
+
+@pytest.mark.parametrize(
+    ("options", "length"),
+    [
+        ("--seq_len 350 --steps 9", "350"),
+        ("--batch 2 --sequence-length=4096", "4096"),
+        ("--seq_len 350 --seq_length 512", None),  # one of them has another meaning
+        ("--seq_len $LENGTH", None),
+        ("--max_len 350", None),
+    ],
+)
+def test_the_scripts_own_option_gives_the_sequence_length(options, length, logs):
+    command = f"cmd = python -u --world_info=eyJsb2NhbGhvc3QiOiBbMCwgMV19 train.py {options}"
+    (logs / "run.log").write_text(f"[x] [INFO] [runner.py:610:main] {command}\n{trained(0.0)}")
+    facts = read_log_tables(logs / "run.log")["facts"]
+    found = {row["name"]: row for row in facts.iter_rows(named=True)}
+    assert found["gpus"]["value"] == "2"
+    assert found.get("seq_len", {}).get("value") == length
+    assert length is None or found["seq_len"]["origin"].startswith("inferred: ")

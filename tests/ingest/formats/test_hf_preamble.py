@@ -300,3 +300,10 @@ def test_a_tool_that_names_another_module_says_the_same(tmp_path: Path) -> None:
     facts = dict(tables_of(log)["facts"].select("name", "value").rows())
     said = {"recompute": "full", "trainable": "lora", "lora_targets": "v_proj,q_proj"}
     assert facts.items() >= said.items()
+
+
+def test_llama_factory_names_only_the_file_in_one_release(tmp_path: Path) -> None:
+    text = process(0, "").replace("hparams.parser>>", "parser.py:355 >>")
+    lines = [f"[INFO|2024-11-26 22:07:06] {text}", *trained("num_input_tokens_seen", 8192)]
+    _, row = of(tmp_path / "run.log", lines)
+    assert (row["gpus"], row["precision"]) == (None, "bf16")
