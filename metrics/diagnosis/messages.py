@@ -29,6 +29,11 @@ STEP_IS_MICRO_STEP: Final = MessageKind(
     "The log counts micro-steps, so the table is of one micro-step",
     when="Steps of the log are micro-steps.",
 )
+SINGLE_STEP: Final = MessageKind(
+    "phases-of-single-step",
+    "The table is of the only logged step, and other steps may differ",
+    when="The log quotes a single step with timers.",
+)
 LONGEST_DATA_TIME: Final = MessageKind(
     "longest-data-time",
     "data: the longest time over the {ranks} printing ranks",

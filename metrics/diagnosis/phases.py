@@ -24,9 +24,11 @@ from ..core.messages import Message, MessageKind
 from ..core.run_arrays import RunArrays, total
 from ..core.run_table import PhaseTime
 from . import messages
-from .timed_steps import SteadySteps, TimedSteps, steady_steps, timed_steps
+from .timed_steps import SteadySteps, TimedSteps, is_single_step, steady_steps, timed_steps
 from .timer_readings import Reading, Timer
 
+MIN_REST_SHARE: Final = 1e-9
+"""Least share of a step that is a rest, and no rounding of sums."""
 MAX_TIMER_ROUNDING_S: Final = 5e-6
 """Half a unit of the last digit of a printed timer: 0.01 ms."""
 
@@ -137,7 +139,8 @@ def _table(parts: _Parts, beside: Sequence[PhaseTime]) -> PhaseTable:
         for phase in PHASES
         if phase in known_s
     ]
-    rest = None if exceeds else max(step_s - timed_s, 0.0)
+    left_s = max(step_s - timed_s, 0.0)
+    rest = None if exceeds else left_s if left_s > MIN_REST_SHARE * step_s else 0.0
     rows.append(_row("rest", rest, step_s, windows, REST_SOURCE))
     notes: list[Message] = []
     if exceeds:
@@ -205,6 +208,8 @@ def _notes(
     """Yield the properties of the used timers that a reader must know."""
     if run["step_unit"] == "micro_step":
         yield messages.STEP_IS_MICRO_STEP()
+    if is_single_step(windows):
+        yield messages.SINGLE_STEP()
     for caveat, kind in CAVEAT_MESSAGES.items():
         if named := [timer.timer for timer in timed.seconds if timer.caveat == caveat]:
             yield kind(timers=", ".join(named))

@@ -83,11 +83,9 @@ def steady_steps(
     kinds = dict.fromkeys(kind for kind in (time_basis, *run["evidence"]) if kind is not None)
     usable = [kind for kind in kinds if kind != "rate" or windows.has_all("tokens_per_gpu")]
     evidence = time_basis if time_basis in usable else choose_evidence(counted, usable)
-    if evidence is None:
-        return None
-    steady = steady_windows(counted, evidence)
-    if not len(steady.indices):
-        return None
+    steady = None if evidence is None else steady_windows(counted, evidence)
+    if evidence is None or steady is None or not len(steady.indices):
+        return _only_step(windows) if is_single_step(windows) else None
     spans = windows[f"{evidence}_span"][steady.indices]
     error = stamp_error(windows, evidence, steady.indices)
     return SteadySteps(
@@ -98,6 +96,18 @@ def steady_steps(
         evidence_rounding(counted, steady, evidence),
         error > MAX_UNEXPLAINED_GAP * median_of(steady.seconds),
     )
+
+
+def is_single_step(windows: RunArrays) -> bool:
+    """Return whether a log quotes a single timed step from an unknown place of a run."""
+    quoted = windows.height == 1 and bool(windows.value("start_missing"))
+    return quoted and bool(windows["elapsed_time"][0] > 0)
+
+
+def _only_step(windows: RunArrays) -> SteadySteps:
+    spans = windows["elapsed_span"][:1]
+    seconds = windows["elapsed_time"][:1] / spans
+    return SteadySteps(np.zeros(1, np.int64), spans, seconds, "elapsed", 0.0, coarse=False)
 
 
 @dataclass(frozen=True, slots=True)

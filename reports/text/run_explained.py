@@ -431,7 +431,9 @@ def _phases(row: MetricsRow) -> str:
     if not rows:
         return ""
     step = row["phase_step_s"]
-    typical = f": {step_seconds(step)}, the typical step (a median)" if step else ""
+    several = max((phase["windows"] or 0 for phase in row["phases"] or []), default=0) > 1
+    kind = "the typical step (a median)" if several else "a single step"
+    typical = f": {step_seconds(step)}, {kind}" if step else ""
     head = f"Where a step's time goes{typical}"
     table = render_frame(pl.DataFrame(rows), "table", PHASE_COLUMNS)
     return "\n".join([head, table, *(wrapped(f"- {note}") for note in row["phase_notes"] or [])])

@@ -92,3 +92,17 @@ def test_the_scripts_own_option_gives_the_sequence_length(options, length, logs)
     assert found["gpus"]["value"] == "2"
     assert found.get("seq_len", {}).get("value") == length
     assert length is None or found["seq_len"]["origin"].startswith("inferred: ")
+
+
+def test_a_single_quoted_step_has_its_phases(logs):
+    quoted = "".join(trained(0.0).splitlines(keepends=True)[:2])
+    (logs / "run.log").write_text(quoted)
+    row = analyse(read_log_tables(logs / "run.log")).metrics.row(0, named=True)
+    shares = {phase["phase"]: round(phase["share"], 3) for phase in row["phases"]}
+    assert shares["forward"] == 0.3
+    assert shares["backward"] + shares["collectives"] == pytest.approx(0.6)
+    assert shares["rest"] == 0.0
+    assert any("only logged step" in note for note in row["phase_notes"])
+    (logs / "run.log").write_text(f"[x] [runner.py:610:main] cmd = python train.py\n{quoted}")
+    begun = analyse(read_log_tables(logs / "run.log")).metrics.row(0, named=True)
+    assert begun["phases"] is None  # the first step has the start-up
