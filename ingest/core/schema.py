@@ -435,8 +435,8 @@ READING_CHANGES: Final[tuple[ReadingChange, ...]] = (
         "cut-off tracebacks and failed exits after a normal end give the outcome"
     ),
     ReadingChange(
-        "options of a script under DeepSpeed's launcher give the sequence length, and processes of "
-        "LLaMA-Factory the precision",
+        "options of a script in a launch command give the sequence length, and more lines on "
+        "processes the precision",
     ),
 )
 """In order of time; never remove an entry. Sources read before the last one need another reading.

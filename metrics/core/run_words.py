@@ -55,7 +55,7 @@ LOG_LINE: Final = "log_line"
 
 
 def timed_word(row: MetricsRow) -> str:
-    """Return the unit of `seconds_per_step`, which is unknown for lines of unknown steps."""
+    """Return the unit of `seconds_per_step`."""
     return "micro-step" if row["step_unit"] == "micro_step" else "step"
 
 

@@ -119,7 +119,7 @@ def time_lost(windows: RunArrays, evidence: str, run: Mapping[str, Any]) -> Time
 
 
 def _starts_outside(run: Mapping[str, Any]) -> bool:
-    """Return whether the stamps of a launch begin before its steps, at an unknown time before.
+    """Return whether the stamps of a launch begin an unknown time before its steps.
 
     A printed run time begins with the training, and stamped steps give the start-up itself.
     """

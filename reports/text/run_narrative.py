@@ -278,7 +278,7 @@ HOUR: Final = 3600.0
 
 
 def step_time(row: MetricsRow) -> str:
-    """Return the time of a step, with its interval if that is wide and no TGS shows it."""
+    """Return the time of a step, with a wide interval unless a TGS has one."""
     seconds, low, high = (
         row["seconds_per_step"],
         row["seconds_per_step_low"],
