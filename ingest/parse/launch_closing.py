@@ -93,8 +93,8 @@ class LaunchCloser:
             launch.rows, launch.step_unit = aligned.rows, aligned.step_unit
             moved = self._keep_as_events(launch, aligned.unplaced)
         launch.rows = place_counted_rows(launch.rows, launch.interval) or launch.rows
-        _space_counted_rows(launch)
-        _place_first_counted_row(launch)
+        if not _space_counted_rows(launch):
+            _place_first_counted_row(launch)
         return moved
 
     def _stops_timer_once(self, launch: Launch) -> bool:
@@ -121,14 +121,20 @@ class LaunchCloser:
                 _correct(launch, misprint.factors, misprint.why)
 
 
-def _space_counted_rows(launch: Launch) -> None:
-    """Multiply the steps of rows counted line by line, where the interval is known."""
+def _space_counted_rows(launch: Launch) -> bool:
+    """Multiply the steps of rows counted line by line, where the interval is known.
+
+    Return whether it is: the epochs then grow from the start, so no step is missing before.
+    """
     if (steps := steps_between_lines(launch.rows, launch.events.of_kinds(["end"]))) is not None:
         _stretch(launch, steps, "the steps at the end over the lines that were printed")
-    elif (steps := _steps_by_epochs(launch)) is not None:
+        return True
+    if (steps := _steps_by_epochs(launch)) is not None:
         _stretch(launch, steps, "the epochs, in steps of the data set, over the lines")
-    elif has_only_counted_steps(launch.rows):
+        return True
+    if has_only_counted_steps(launch.rows):
         _state_steps_counted(launch)
+    return False
 
 
 def _steps_by_epochs(launch: Launch) -> int | None:
