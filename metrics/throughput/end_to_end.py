@@ -259,7 +259,7 @@ class _LaunchClock:
         begin in the middle. Never 0 if the counter of tokens includes an earlier launch.
         """
         first, earlier = int(self.windows.value("step")), _counts_from_earlier(self.windows)
-        if self.windows.value("start_missing"):
+        if self.windows.value("start_missing") and not self._clock_begins():
             return None
         if self.windows.value("steps_counted"):
             return None if earlier or any(e["kind"] == "load" for e in self.events) else 0
@@ -275,6 +275,11 @@ class _LaunchClock:
         if loaded or first > self.interval:
             return max(loaded, default=self._before_the_clock(first))
         return None if earlier else 0
+
+    def _clock_begins(self) -> bool:
+        """Return whether no line fits between the start of the clock and the first line."""
+        since = self.windows["since_start_s"][:2]
+        return len(since) > 1 and bool(0 < since[0] < MAX_FIRST_LINE * (since[1] - since[0]))
 
     def _before_the_clock(self, first: int) -> int | None:
         since, step_s, span = (
@@ -350,6 +355,8 @@ class _LaunchClock:
         return max(0.0, whole - steps * float(row["step_s"]))
 
 
+MAX_FIRST_LINE: Final = 1.5
+"""Longest time to the first line, in times between two lines, without another line before it."""
 UNENDED_OUTCOMES: Final = ("incomplete", "nan_loss")
 """Outcomes without a line that ends training (ingest.core.schema.OUTCOMES)."""
 MICROSECOND: Final = timedelta(microseconds=1)
