@@ -168,7 +168,9 @@ class RunRow(TypedDict):
     outcome_line: Annotated[
         int | None, Described("the line that shows the outcome; null if none does", "line")
     ]
-    outcome_text: Annotated[str | None, Described("text of that line")]
+    outcome_text: Annotated[
+        str | None, Described("text of that line, and of what failed after training had ended")
+    ]
     step_unit: Annotated[
         str | None, Described("what one `step` counts: optimizer_step or micro_step")
     ]
@@ -438,6 +440,7 @@ READING_CHANGES: Final[tuple[ReadingChange, ...]] = (
         "options of a script in a launch command give the sequence length, and more lines on "
         "processes the precision",
     ),
+    ReadingChange("a failure after the end of training leaves the run completed"),
 )
 """In order of time; never remove an entry. Sources read before the last one need another reading.
 """
@@ -472,6 +475,9 @@ OUTCOMES: Final[dict[str, str]] = {
     "nan_loss": "the loss or the gradients are not finite at the end, and no error ended it",
     "incomplete": "the log stops without a reason: it may still be running",
 }
+
+THEN_FAILED: Final = "; then failed: "
+"""Stands in `outcome_text` between the end of training and a failure after it."""
 
 EVENT_KINDS: Final[dict[str, str]] = {
     "checkpoint": "saving or staging a checkpoint",

@@ -518,7 +518,8 @@ def _framework(primary: LogFormat, companions: Sequence[LogFormat], engine: str 
 
 def _ending(launch: Launch, facts: Sequence[Fact]) -> dict[str, Any]:
     """Return the columns of `runs` about the end of a launch."""
-    ending = outcomes.launch_outcome(launch.rows, launch.events, _planned(launch, facts))
+    planned, ends = _planned(launch, facts), launch.ends.values()
+    ending = outcomes.launch_outcome(launch.rows, launch.events, planned, ends)
     return dict(zip(("outcome", "outcome_line", "outcome_text"), ending, strict=True))
 
 

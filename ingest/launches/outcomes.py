@@ -8,13 +8,14 @@ from __future__ import annotations
 import math
 import re
 import signal
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import pairwise, takewhile
 from typing import Any, Final
 
 import polars as pl
 
+from ..core.schema import THEN_FAILED
 from ..formats.spec import EventLine
 from .event_rows import EventRows
 from .step_rows import StepRows
@@ -277,15 +278,18 @@ def launch_outcome(
     rows: StepRows,
     events: EventRows,
     planned_steps: int | None,
+    ends: Collection[int] = (),
 ) -> tuple[str, int | None, str | None]:
     """Return the outcome (one of schema.OUTCOMES) with its line number and line text.
 
     rows, events: of one launch
     planned_steps: in the unit of the rows' `step`
+    ends: lines after which the printing rank trains no step
 
     Only events after the last step count: after earlier ones, the run went on. Without steps, the
     first end counts instead. The first of several errors is the cause, and the others follow from
-    it. Exhausted memory is always the cause.
+    it. Exhausted memory is always the cause. What fails after the end of training leaves the run
+    completed, and the text has both lines.
     """
     top, odd = rows.top_step, _not_finite(rows)
     last_line = rows.last_line or _line_before_end(events)
@@ -297,17 +301,32 @@ def launch_outcome(
     end = next((event for event in behind if event["kind"] == "end"), None)
     if rows and _reached(top, behind, planned_steps):
         return odd or ("completed", *_line_and_text(end))
-    cause = _cause([e for e in behind if e["kind"] in FAILURE_EVENT_KINDS])
-    if cause is not None and TRACEBACK.search(cause["text"]):
-        return "crashed", cause["line"], TRACEBACK_WITHOUT_ERROR
-    if cause is not None and end is not None and (code := EXIT_CODE.search(cause["text"])):
-        return _failed_exit(cause, code[1], [e for e in behind if e["kind"] == "end"])
+    bad = [e for e in behind if e["kind"] in FAILURE_EVENT_KINDS]
+    cause = _cause(bad)
+    done = _end_before(bad, behind, ends) if rows else None
+    if cause is not None and done is not None:
+        line, text = _line_and_text(done)
+        return odd or ("completed", line, f"{text}{THEN_FAILED}{_line_and_text(cause)[1]}")
     if cause is not None:
-        crashed = "nan_loss" if NONFINITE_LOSS_ERROR.search(cause["text"]) else "crashed"
-        return (crashed if cause["kind"] == "error" else cause["kind"], *_line_and_text(cause))
+        return _failure(cause, [e for e in behind if e["kind"] == "end"])
     if end is not None:
         return odd or ("completed", *_line_and_text(end))
     return odd or ("incomplete", None, None)
+
+
+def _failure(
+    cause: Mapping[str, Any], ends: Sequence[Mapping[str, Any]]
+) -> tuple[str, int | None, str | None]:
+    """Return the outcome of a launch that failed.
+
+    ends: lines of a normal end
+    """
+    if TRACEBACK.search(cause["text"]):
+        return "crashed", cause["line"], TRACEBACK_WITHOUT_ERROR
+    if ends and (code := EXIT_CODE.search(cause["text"])):
+        return _failed_exit(cause, code[1], ends)
+    crashed = "nan_loss" if NONFINITE_LOSS_ERROR.search(cause["text"]) else "crashed"
+    return (crashed if cause["kind"] == "error" else cause["kind"], *_line_and_text(cause))
 
 
 def _failed_exit(
@@ -324,6 +343,19 @@ def _failed_exit(
     text = f"a process exited with code {code}, but {lines} a normal end: {words}"
     outcome = "crashed" if cause["kind"] == "error" else str(cause["kind"])
     return outcome, int(cause["line"]), text
+
+
+def _end_before(
+    bad: Sequence[Mapping[str, Any]], behind: Sequence[Mapping[str, Any]], ends: Collection[int]
+) -> Mapping[str, Any] | None:
+    """Return the end of training before the first failure; None without any.
+
+    bad: failures among the events of `behind`; ends: as in `launch_outcome`
+    """
+    first = min((event["line"] for event in bad), default=0)
+    return next(
+        (event for event in behind if event["line"] in ends and event["line"] < first), None
+    )
 
 
 def _line_before_end(events: EventRows) -> int:

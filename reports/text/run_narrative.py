@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from fairmfu.ingest.core.schema import OUTCOMES
+from fairmfu.ingest.core.schema import OUTCOMES, THEN_FAILED
 from fairmfu.metrics.core.run_table import MetricsRow, PhaseTime, TimeLost, not_null
 from fairmfu.metrics.core.run_words import EVIDENCE_LABELS, SLOWER_SPEED, timed_word
 from fairmfu.metrics.diagnosis.phase_gap import REST
@@ -38,9 +38,11 @@ def outcome_words(row: MetricsRow) -> str:
 
 
 def last_words(row: MetricsRow) -> str:
-    """Return the log's words on a bad end, cut if long; "" without any."""
-    text = row["outcome_text"]
-    return _cut(text) if text and row["outcome"] != "completed" else ""
+    """Return the log's words on a bad end or a later failure, cut if long; "" without any."""
+    text = row["outcome_text"] or ""
+    if row["outcome"] == "completed":
+        text = text.partition(THEN_FAILED)[2]
+    return _cut(text)
 
 
 def collective_timeout(text: str | None) -> str:
@@ -60,6 +62,8 @@ _COLLECTIVE_TIMEOUT: Final = re.compile(
 
 def _outcome_label(row: MetricsRow) -> str:
     label = OUTCOME_LABELS.get(row["outcome"] or "", "unknown")
+    if row["outcome"] == "completed" and THEN_FAILED in (row["outcome_text"] or ""):
+        return f"{label}; a process failed after the end of training"
     timeout = collective_timeout(row["outcome_text"]) if row["outcome"] == "crashed" else ""
     return f"{label}: {timeout}" if timeout else label
 

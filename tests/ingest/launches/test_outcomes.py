@@ -10,7 +10,7 @@ import polars as pl
 import pytest
 
 from fairmfu.ingest.core import spill
-from fairmfu.ingest.core.schema import EVENT_KINDS, OUTCOMES
+from fairmfu.ingest.core.schema import EVENT_KINDS, OUTCOMES, THEN_FAILED
 from fairmfu.ingest.formats.spec import EventLine
 from fairmfu.ingest.launches.event_rows import EventRows
 from fairmfu.ingest.launches.outcomes import (
@@ -358,6 +358,29 @@ def test_the_planned_end_comes_before_what_fails_behind_it() -> None:
     assert outcome((5, "error", None), planned=4) == "completed"
     assert outcome((5, "error", None), planned=5) == "crashed"
     assert outcome((4, "error", None), planned=5) == "incomplete"  # then it went on
+
+
+@pytest.mark.parametrize(
+    ("after", "name"),
+    [
+        (["Training completed", "failed (exitcode: -6) local_rank: 1 (pid: 7)"], "completed"),
+        (["Training completed", "[rank0]: OSError: [Errno 28] No space left"], "completed"),
+        (["failed (exitcode: -6) local_rank: 1 (pid: 7)", "Training completed"], "crashed"),
+        (
+            ["Training done.", "[rank0]: OSError: [Errno 28] No space left"],
+            "crashed",
+        ),  # of a script
+        (["[rank0]: OSError: [Errno 28] No space left"], "crashed"),
+    ],
+)
+def test_what_fails_after_the_end_leaves_it_completed(
+    parse: Callable[..., ParsedSource], after: list[str], name: str
+) -> None:
+    (launch,) = parse("torchtitan", [step(1), step(2), *after]).launches
+    ends = launch.ends.values()
+    outcome_name, _, text = launch_outcome(launch.rows, launch.events, None, ends)
+    assert outcome_name == name
+    assert (text or "").partition(THEN_FAILED)[2] == (after[1] if name == "completed" else "")
 
 
 def test_a_failure_wins_over_a_later_end() -> None:
