@@ -258,6 +258,8 @@ QUIRKS: Final[Mapping[str, str]] = {
     "timer_of_steps": "the engine's timer covers exactly the steps of these lines",
     "steps_of_bar": "steps are those of a progress bar, which may count other things than "
     "optimizer updates",
+    "wait_has_pauses": "the wait for data of a step has all that runs since the step before: an "
+    "evaluation, which prints no line, or a checkpoint",
     "claims_follow_rate": "TFLOP/s and MFU of a line are its rate times the FLOPs per token, which "
     "a run computes once",
 }

@@ -35,6 +35,12 @@ DATA_LOADING: Final = "data loading"
 """Cause of a stall with a long wait for data on its line; such stalls stay in the steady rate,
 too."""
 
+BETWEEN_STEPS: Final = "between steps: data, evaluation or checkpoint"
+"""Cause of such a stall where the wait for data has all that runs between two steps."""
+
+SAVED_OR_EVALUATED: Final = "checkpoint, or an evaluation that prints no line"
+"""Cause of a pause with a checkpoint where an evaluation beside it may print nothing."""
+
 GROWTH, JUMP = "growth", "jump"
 """Kinds of changes of the peak memory."""
 

@@ -16,7 +16,7 @@ import numpy as np
 from ..core.arrays import FloatArray, IntArray
 from ..core.run_arrays import RunArrays, median, total
 from ..core.run_table import SlowStep
-from ..core.run_words import SLOWER_SPEED, START_UP, UNEXPLAINED
+from ..core.run_words import SAVED_OR_EVALUATED, SLOWER_SPEED, START_UP, UNEXPLAINED
 from .end_to_end import first_line_seconds, shows_start, tokens_trained, with_fitted_tokens
 from .outlier_warnings import find_spikes
 from .speed_levels import slower_seconds
@@ -321,7 +321,7 @@ def _first_row(
     """
     cause, kinds = START_UP, dict(windows.events()).get(0, ())
     if not shows_start(run):
-        cause = _work_beside(kinds)
+        cause = _work_beside(windows, kinds)
         if not cause and start_s <= first_s / 2:
             start_s = 0.0
         own_steps = windows.with_values(new_step=windows["elapsed_span"])
@@ -330,9 +330,14 @@ def _first_row(
     return _untimed_row(cause, start_s) | {"windows": int(start_s > 0)}
 
 
-def _work_beside(kinds: Collection[str]) -> str:
-    """Return the work besides training among a window's events, as text."""
-    return " and ".join(sorted({*kinds} & {*NON_TRAINING_EVENTS}))
+def _work_beside(windows: RunArrays, kinds: Collection[str]) -> str:
+    """Return the work besides training among a window's events, as text.
+
+    Where an evaluation may print nothing, a checkpoint alone does not explain the whole pause.
+    """
+    work = " and ".join(sorted({*kinds} & {*NON_TRAINING_EVENTS}))
+    silent = windows.has_quirk("wait_has_pauses")
+    return SAVED_OR_EVALUATED if silent and work == "checkpoint" else work
 
 
 def _behind_clock(windows: RunArrays, clock: str, run: Mapping[str, Any]) -> float:
@@ -357,7 +362,7 @@ def _by_cause(
     found: dict[str, list[int]] = {}
     for at in sorted(looked_at.intersection(timed.tolist())):
         kinds = events.get(at, ())
-        beside = _work_beside(kinds)
+        beside = _work_beside(windows, kinds)
         single = every > 1 and windows["new_step"][at] == 1
         if beside:
             cause = beside

@@ -18,7 +18,7 @@ import numpy as np
 
 from ..core.arrays import BoolArray, FloatArray, IntArray, median_of
 from ..core.run_arrays import RunArrays, median
-from ..core.run_words import DATA_LOADING
+from ..core.run_words import BETWEEN_STEPS, DATA_LOADING
 from .windows import WindowSelection, accumulation_steps, count_optimizer_steps
 
 UNLOGGED_WORK: Final = "unexplained windows far above the others"
@@ -135,7 +135,8 @@ def stall_cause(
 ) -> str | None:
     """Return the cause of a stall: of STALL_EVENTS, or data loading; None if unknown.
 
-    A garbage collection counts only if its printed time is long enough.
+    A garbage collection counts only if its printed time is long enough. A wait for data that has
+    all pauses tells only that the time passed between steps.
 
     window: index of the window; events: logged events of the window
     lost_s: seconds beyond the usual; usual_wait_s: `usual_wait`
@@ -143,7 +144,8 @@ def stall_cause(
     unlikely = {"gc"} if run["gc_s"][window] <= MIN_CAUSE_SHARE * lost_s else set()
     seen = (STALL_EVENTS[kind] for kind in STALL_EVENTS if kind in events and kind not in unlikely)
     waited = (run["data_s"][window] - usual_wait_s) * run["new_step"][window]
-    return next(seen, DATA_LOADING if waited > MIN_CAUSE_SHARE * lost_s else None)
+    waiting = BETWEEN_STEPS if run.has_quirk("wait_has_pauses") else DATA_LOADING
+    return next(seen, waiting if waited > MIN_CAUSE_SHARE * lost_s else None)
 
 
 def updates_unknown(run: RunArrays) -> bool:

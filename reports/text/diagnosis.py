@@ -17,6 +17,7 @@ from fairmfu.metrics.core.run_table import (
     worst_doubt,
 )
 from fairmfu.metrics.core.run_words import (
+    BETWEEN_STEPS,
     DATA_LOADING,
     GROWTH,
     SECONDS_PER_HOUR,
@@ -363,6 +364,10 @@ def _ranks(row: MetricsRow) -> str:
     return f"Ranks: {'; '.join(told)}." if told else ""
 
 
+UNTOLD_CAUSES: Final = (DATA_LOADING, BETWEEN_STEPS, UNEXPLAINED)
+"""Causes of lost time that make a reader ask for the rank."""
+
+
 def _unnamed(row: MetricsRow) -> str:
     """Return that the lines of one rank name no culprit; empty if nobody would ask.
 
@@ -370,7 +375,7 @@ def _unnamed(row: MetricsRow) -> str:
     """
     several = (row["gpus"] or 1) > 1 and (row["ranks"] or 1) == 1
     lost = [cause for cause in row["time_lost"] or [] if cause["share"] >= MIN_LOST_SHARE]
-    if not several or not any(cause["cause"] in (DATA_LOADING, UNEXPLAINED) for cause in lost):
+    if not several or not any(cause["cause"] in UNTOLD_CAUSES for cause in lost):
         return ""
     return "Ranks: cannot be named, because the log has the steps of only one rank."
 

@@ -286,6 +286,7 @@ XTUNER: Final = LogFormat(
     evidence=("elapsed", "stamp", "rate"),
     step_unit="micro_step",
     elapsed_covers="last_10",
+    quirks=("wait_has_pauses",),
     rate_covers="step",
     complete=_complete,
     rank_in_path=r"_device\d+_rank(\d+)\.log",

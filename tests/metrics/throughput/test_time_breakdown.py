@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fairmfu.metrics.core.run_words import SAVED_OR_EVALUATED
 from tests.metrics.throughput.test_throughput import at, facts, rates, run, steps
 
 FACTS = facts(gpus=1, global_batch_size=1, seq_len=100, log_interval=10)
@@ -135,6 +136,24 @@ def test_the_first_line_of_an_excerpt_has_its_own_cause(
     row = rates(steps(*rows), run(elapsed_covers="last_10"), FACTS, *before)
     assert causes(row) == ({cause: (1, 21.0)} if cause else {})
     assert row["wall_s"] == pytest.approx(300 + first_s)
+
+
+@pytest.mark.parametrize(
+    ("kinds", "cause"),
+    [
+        (["checkpoint"], SAVED_OR_EVALUATED),
+        (["checkpoint", "evaluation"], "checkpoint and evaluation"),
+        (["evaluation"], "evaluation"),
+    ],
+)
+def test_a_checkpoint_beside_a_silent_evaluation_has_not_all_the_time(
+    kinds: list[str], cause: str
+) -> None:
+    seconds = [10.0, 10.0, 45.0, *STEADY]
+    rows = [{"line": 10 * n, "step": 10 * n, "elapsed_s": s / 10} for n, s in enumerate(seconds, 1)]
+    events = [{"line": 25, "kind": kind} for kind in kinds]
+    about = run(elapsed_covers="last_10", quirks=["wait_has_pauses"])
+    assert causes(rates(steps(*rows), about, FACTS, *events)) == {cause: (1, 35.0)}
 
 
 def test_a_rate_without_a_first_one_has_the_time_beside_it() -> None:

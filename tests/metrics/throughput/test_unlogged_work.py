@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from fairmfu.metrics.core.arrays import FloatArray
 from fairmfu.metrics.core.run_arrays import RunArrays
+from fairmfu.metrics.core.run_words import BETWEEN_STEPS
 from fairmfu.metrics.throughput import messages
 from fairmfu.metrics.throughput.unlogged_work import (
     UNLOGGED_WORK,
@@ -276,7 +277,13 @@ def test_a_period_between_two_distances_is_told_as_it_is(
     assert (found.hits == stalled).all()
 
 
-def cause(lost_s: float, *events: str, gc_s: float = 0.0, waits: float = 0.0) -> str | None:
+def cause(
+    lost_s: float,
+    *events: str,
+    gc_s: float = 0.0,
+    waits: float = 0.0,
+    quirks: Sequence[str] = (),
+) -> str | None:
     """Of the third of five windows of ten steps, whose lines wait 0.1 s for the data of each."""
     frame = pl.DataFrame(
         {
@@ -284,7 +291,9 @@ def cause(lost_s: float, *events: str, gc_s: float = 0.0, waits: float = 0.0) ->
             "gc_s": [0.0, 0.0, gc_s, 0.0, 0.0],
             "data_s": [9.0, 0.1, 0.1 + waits, 0.1, None],
             "new_step": [None, 10, 10, 10, 10],
-        }
+            "quirks": [list(quirks)] * 5,
+        },
+        schema_overrides={"quirks": pl.List(pl.String)},
     )
     run = RunArrays(frame)
     return stall_cause(run, 2, events, lost_s, usual_wait(run))
@@ -297,6 +306,13 @@ def test_the_cause_of_a_stall_is_what_makes_up_half_of_it() -> None:
     assert cause(10.0, "gc", gc_s=5.0) is None
     assert cause(10.0, "gc", gc_s=5.1) == "garbage collection"
     assert cause(10.0, "gc", gc_s=1.0, waits=0.6) == "data loading"
+
+
+def test_a_wait_that_has_all_pauses_is_not_called_data_loading() -> None:
+    quirks = ["wait_has_pauses"]
+    assert cause(10.0, waits=0.51, quirks=quirks) == BETWEEN_STEPS
+    assert cause(10.0, "load", waits=0.51, quirks=quirks) == "loading"
+    assert cause(10.0, waits=0.1, quirks=quirks) is None
 
 
 def test_a_restart_explains_a_stall_before_all_else() -> None:
