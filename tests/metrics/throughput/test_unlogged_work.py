@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fairmfu.ingest.formats.registry import BUILT_IN_FORMATS
 from fairmfu.metrics.core.arrays import FloatArray
 from fairmfu.metrics.core.run_arrays import RunArrays
 from fairmfu.metrics.core.run_words import BETWEEN_STEPS
@@ -313,6 +314,11 @@ def test_a_wait_that_has_all_pauses_is_not_called_data_loading() -> None:
     assert cause(10.0, waits=0.51, quirks=quirks) == BETWEEN_STEPS
     assert cause(10.0, "load", waits=0.51, quirks=quirks) == "loading"
     assert cause(10.0, waits=0.1, quirks=quirks) is None
+
+
+def test_each_format_of_mmengine_has_pauses_in_its_wait() -> None:
+    having = {known.name for known in BUILT_IN_FORMATS if "wait_has_pauses" in known.quirks}
+    assert having == {"xtuner", "xtuner-scalars", "xtuner-tensorboard"}
 
 
 def test_a_restart_explains_a_stall_before_all_else() -> None:
