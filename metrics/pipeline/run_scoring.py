@@ -242,9 +242,16 @@ def _of_reading(sources: Sequence[Mapping[str, Any]]) -> list[Message]:
 def outdated_reading(reading_changes: Iterable[str], effect: Effect | None = None) -> Message:
     """Return the message that today's parsing of a run's sources differs.
 
-    reading_changes: descriptions of the changes
+    reading_changes: descriptions of the changes, the oldest first; the newest are named
     """
-    return OUTDATED_READING(effect, changes="; ".join(dict.fromkeys(reading_changes)))
+    told = [*dict.fromkeys(reading_changes)]
+    more = len(told) - MAX_NAMED_CHANGES
+    named = [*told[-MAX_NAMED_CHANGES:], *([f"and {more} more"] if more > 0 else [])]
+    return OUTDATED_READING(effect, changes="; ".join(named))
+
+
+MAX_NAMED_CHANGES: Final = 2
+"""Most changes of parsing that a message names: a store of a year ago has dozens."""
 
 
 def _own_figures(

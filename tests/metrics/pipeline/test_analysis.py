@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from fairmfu.ingest.core.schema import READING_CHANGES, run_rows
+from fairmfu.ingest.core.schema import READING_CHANGES, reading_changes_since, run_rows
 from fairmfu.metrics.core.messages import NOT_RANKED
 from fairmfu.metrics.core.run_messages import ANALYSIS_FAILED, OUTDATED_READING
 from fairmfu.metrics.core.run_table import METRICS, MetricsRow, metrics_row
@@ -80,6 +80,14 @@ def test_a_source_that_was_read_before_a_change_of_its_format_says_so() -> None:
     assert READING_CHANGES[last].what in words
     assert all(change.what not in words for change in READING_CHANGES[last + 1 :])
     assert words.startswith(NOT_RANKED)
+
+
+def test_of_many_changes_of_its_reading_the_newest_are_named() -> None:
+    made = fed(source("run", measured(1)))
+    made["sources"][0]["reading"] = 0
+    since = reading_changes_since(0, made["runs"][0]["log_format"], None)
+    (words,) = of_kind(row_of(made), OUTDATED_READING)
+    assert f"changed since: {since[-2]}; {since[-1]}; and {len(since) - 2} more." in words
 
 
 def test_what_follows_from_other_than_words_is_marked_as_inferred() -> None:
