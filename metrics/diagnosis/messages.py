@@ -97,7 +97,7 @@ RAISE_TIME_LIMIT: Final = MessageKind(
 )
 FIND_END: Final = MessageKind(
     "next-find-end",
-    "Find the rest of the log, or why the run stopped at step {last:,} of {whole:,}",
+    "The log ends at step {last:,} of {whole:,}: give the rest, or find out why the run stopped",
     when="The log ends before the last planned step, without an error or an end message.",
 )
 FIND_REST: Final = MessageKind(

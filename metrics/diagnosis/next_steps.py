@@ -55,7 +55,9 @@ def next_steps(row: MetricsRow) -> list[Message]:
     )
     found = [gain for part in parts for gain in part(row)]
     found.sort(key=lambda gain: -gain[0])
-    return [*(message for _, message in found), *_too_short(row)][:MAX_STEPS]
+    has_ended = any(gain in (FAILED, CUT) for gain, _ in found)  # what to do about that comes first
+    short = [] if has_ended else _too_short(row)
+    return [*(message for _, message in found), *short][:MAX_STEPS]
 
 
 def _failure(row: MetricsRow) -> Iterator[Gain]:

@@ -87,10 +87,18 @@ def test_a_failure_has_its_next_place_to_look(outcome: str, text: str, kind: str
     assert found.endswith(kind)
 
 
+def test_a_run_that_ended_early_is_not_told_to_train_longer() -> None:
+    short = {"seconds_per_step": 1.0, "windows": 4, "wall_s": 20.0}
+    assert len(next_steps(row(outcome="completed", **short))) == 1
+    for outcome in ("crashed", "incomplete"):
+        told = next_steps(row(outcome=outcome, last_step=5, total_steps=10, **short))
+        assert not [words for words in told if words.startswith("Too short")]
+
+
 def test_a_log_without_a_known_step_stopped_at_no_step() -> None:
     """It said that the run stopped at step 0."""
     known = row(outcome="incomplete", total_steps=290, last_step=22)
-    assert next_steps(known)[0].endswith("why the run stopped at step 22 of 290.")
+    assert next_steps(known)[0].startswith("The log ends at step 22 of 290:")
     unknown = row(outcome="incomplete", total_steps=290, last_step=None)
     assert next_steps(unknown)[0].endswith("shows how many of 290 steps were trained.")
     assert kinds(outcome="incomplete", total_steps=290, last_step=290) == []
