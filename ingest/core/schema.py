@@ -443,6 +443,7 @@ READING_CHANGES: Final[tuple[ReadingChange, ...]] = (
         "processes the precision",
     ),
     ReadingChange("a failure after the end of training leaves the run completed"),
+    ReadingChange("step lines with the planned steps, `step: 640/644`, are read", ("torchtitan",)),
 )
 """In order of time; never remove an entry. Sources read before the last one need another reading.
 """

@@ -393,18 +393,23 @@ def _settle_quantization(launch: LaunchView) -> Finished:
     return Finished()
 
 
+OF_PLANNED: Final = r"/(?P<total>\d{1,12})(?: += +[\d.]+%)?"
+"""Planned steps, in forks also the share done, after a step: `step: 640/644 = 99.3789%`."""
+MAYBE_OF_PLANNED: Final = r"(?:/\d{1,12}(?: += +[\d.]+%)?)?"
+
 TORCHTITAN: Final = LogFormat(
     name="torchtitan",
     quirks=("rates_rounded", "accumulation_stated", "claims_follow_rate"),
     framework="torchtitan",
     alone=True,
     versions="2024-01 … 2026-08, flame, mmm",
-    signature=r"\bstep: *[\d,]+ +(?:token: +[\d.,]+ +)?loss:"
+    signature=rf"\bstep: *[\d,]+{MAYBE_OF_PLANNED} +(?:token: +[\d.,]+ +)?loss:"
     r"(?: *$| +\S+ +(?:grad_norm:|m?memory:|wps:|iter: |lr: \S+ gnorm:))"
     r"|\bstep: *\d+, +current loss: |- INFO - current loss: |\bstep=\d+ global_avg_loss=",
     # not a table of such values, which people write
     step_pieces=r"\bstep:\W{0,9}[\d,]+\W{1,9}loss:|^[^|]*\b(?:tps|tflops):\W{0,9}\d[^|]*$",
-    looks_like_step=r"(?<!validate )(?<!evaluation:  )\bstep: *[\d,]+ +(?:token: +[\d.,]+ +)?(?:current )?loss:"
+    looks_like_step=r"(?<!validate )(?<!evaluation:  )\bstep: *[\d,]+"
+    rf"{MAYBE_OF_PLANNED} +(?:token: +[\d.,]+ +)?(?:current )?loss:"
     r"|- INFO - current loss: |\bstep=\d+ global_avg_loss=",
     finish=_settle_quantization,
     noise=r"\x1b\[(?:\d+;)*\d*m|\[(?:\d+;)*\d*m",  # faster than with \x1b?
@@ -483,6 +488,30 @@ TORCHTITAN: Final = LogFormat(
             "loss:  6.27853  grad_norm:  2.7734  memory:  0.71GiB(3.00%)  tps: 415  "
             "tflops: 0.02  mfu: 0.01%",
             printed_by=f"{METRICS_SOURCE} MetricsProcessor.log",
+        ),
+        StepLine(
+            anchor="step:",
+            regex=rf"step: *(?P<step>\d+){OF_PLANNED} +loss: +(?P<loss>\S+) +"
+            r"(?:grad_norm: +(?P<grad_norm>\S+) +)?"
+            r"m?memory: +(?P<memory>[\d.]+)GiB\((?P<share>[\d.]+)%\)"
+            r" +(?:wps|tps): +(?P<tps>[\d,]+)(?: +tflops: +(?P<tflops>[\d.,]+))?"
+            rf"(?: +mfu: +(?P<mfu>[\d.]+%))?(?P<pairs>(?:{FURTHER_FIELD})*){WHOLE_NUMBER}",
+            pair=r"(?<![\w/])(?P<key>[\w/]+): +(?P<value>\S+)",
+            columns={
+                "step": "step",
+                "loss": "loss",
+                "grad_norm": "grad_norm",
+                "memory": ("peak_memory_bytes", GIB),
+                "tps": "logged_tgs",
+                "tflops": "logged_tflops",
+                "mfu": ("logged_mfu", PERCENT),
+            },
+            facts={"total": "total_steps"},
+            example="[rank0]:2025-04-01 00:25:47,084 - root - INFO - step: 640/644 = 99.3789%  "
+            "loss:  6.2116  grad_norm:  0.4511  memory: 87.04GiB(93.48%)  tps: 52,142  "
+            "tflops: 30.56  mfu: 3.09%",
+            printed_by=f"{METRICS_SOURCE} MetricsProcessor.log, in forks",
+            composed=True,
         ),
         StepLine(
             anchor="peak_memory:",

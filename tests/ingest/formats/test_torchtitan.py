@@ -46,6 +46,15 @@ def rates(logs: Any) -> Any:
     return read
 
 
+@pytest.mark.parametrize("share", ["", " = 25.0000%"])
+def test_a_step_line_of_a_fork_has_the_planned_steps(share: str, rates: Any) -> None:
+    end = "memory: 30.02GiB(31.59%)  tps: 7,034  mfu: 41.19%"
+    steps = [f"step: {step}/90{share}  loss:  2.0{step}00  {end}" for step in (10, 20, 30)]
+    metrics = rates(steps, *GIVEN)
+    assert (metrics["steps"], metrics["last_step"], metrics["total_steps"]) == (3, 30, 90)
+    assert metrics["outcome"] == "incomplete"
+
+
 @pytest.mark.parametrize(
     ("end", "rate", "mfu"),
     [
