@@ -442,7 +442,9 @@ READING_CHANGES: Final[tuple[ReadingChange, ...]] = (
         "options of a script in a launch command give the sequence length, and more lines on "
         "processes the precision",
     ),
-    ReadingChange("a failure after the end of training leaves the run completed"),
+    ReadingChange(
+        "a failure after the end of training leaves the run completed, and `Aborted!` is a kill"
+    ),
     ReadingChange("step lines with the planned steps, `step: 640/644`, are read", ("torchtitan",)),
 )
 """In order of time; never remove an entry. Sources read before the last one need another reading.

@@ -165,6 +165,14 @@ ENDING_EVENT_LINES: Final = (
         composed=True,
     ),
     EventLine(
+        anchor="Aborted",
+        regex=MESSAGE_PREFIX + r"Aborted[.!]\s*$",  # of a command line tool after Ctrl-C
+        kind="killed",
+        example="Aborted!",
+        printed_by="pallets/click/src/click/core.py@8.1.8",
+        composed=True,
+    ),
+    EventLine(
         anchor="Error",
         regex=MESSAGE_PREFIX
         + r"(?!(?:CommandNotFound|Conda)Error: )"  # conda's messages to a shell without its setup

@@ -84,6 +84,10 @@ NOT_FINITE = (
             "killed",
         ),
         ([step(1), "Training done in 49.87 seconds."], None, "completed"),
+        ([step(1), "^C", "  Aborted!"], None, "killed"),
+        ([step(1), "^C"], None, "incomplete"),  # it may have stopped only `tail -f`
+        ([step(1), "[rank0]:Aborted."], None, "killed"),
+        ([step(1), "Aborted! The cache is full."], None, "incomplete"),
         ([step(1), KILLED, ERROR], None, "killed"),
         ([step(1), ERROR, OOM], None, "out_of_memory"),
         ([step(1), KILLED], 20, "killed"),
