@@ -167,6 +167,12 @@ PROFILED_WINDOWS: Final = MessageKind(
     when="After start-up, no window is free of profiled steps.",
     fix="train longer",
 )
+NAN_GRADIENTS: Final = MessageKind(
+    "nan-gradients",
+    "The logged gradient norm is NaN in {count} of {whole} steps, while the loss changes",
+    when="Steps have a gradient norm that is NaN, and different losses.",
+    fix="check that these steps train as they should, before you compare the speed",
+)
 LONG_WARM_UP: Final = MessageKind(
     "long-warm-up",
     "Warm-up, which TGS leaves out, is {share:.0%} of the time after the first line, so it may be "

@@ -232,14 +232,14 @@ def _doubts_of_samples(
 
     row: with the columns of `_rates_of_steps`
     """
-    of_bar = _steps_of_bar(windows)
+    of_steps = [*_steps_of_bar(windows), *_nan_gradients(windows)]
     if row.get("samples_per_second") is None:
-        return of_bar
+        return of_steps
     samples = row["samples_per_second"] * row["seconds_per_step"]
     counted = windows.with_values(tokens_per_gpu=np.full(windows.height, samples))
     evidence = choose_evidence(counted, run["evidence"])
     if evidence is None:
-        return of_bar
+        return of_steps
     steady = steady_windows(counted, evidence)
     shown = {
         **row,
@@ -528,11 +528,28 @@ def _time_warnings(
         _single_micro_steps(run, evidence),
         _out_of_step(windows, steady, evidence),
         _under_a_profiler(windows, steady),
+        *_nan_gradients(windows),
         (spikes_warning(spikes) if spikes is not None and spikes.counted else None)
         or few_windows_warning(windows, steady, evidence),
     )
     told = (doubt for doubt in doubts if doubt is not None)
     return [*row["evidence_warnings"], *row["token_warnings"], *told]
+
+
+def _nan_gradients(windows: RunArrays) -> list[Message]:
+    """List the note on gradients that are NaN beside losses that change.
+
+    A loss that stays the same is an outcome.
+    """
+    is_nan = windows.values("grad_norm").is_nan().fill_null(value=False)
+    losses = windows.values("loss").filter(is_nan)
+    if losses.filter(losses.is_finite()).n_unique() < MIN_CHANGING_LOSSES:
+        return []
+    return [messages.NAN_GRADIENTS(count=is_nan.sum(), whole=windows.height)]
+
+
+MIN_CHANGING_LOSSES: Final = 2
+"""Fewest different losses that show a change."""
 
 
 def _under_a_profiler(windows: RunArrays, steady: WindowSelection) -> Message | None:

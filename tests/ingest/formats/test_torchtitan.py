@@ -56,6 +56,27 @@ def test_a_step_line_of_a_fork_has_the_planned_steps(share: str, rates: Any) -> 
 
 
 @pytest.mark.parametrize(
+    ("norms", "losses", "said"),
+    [
+        ("nan nan 1.5 nan", "2.4 2.3 2.2 2.1", "NaN in 3 of 4 steps"),
+        ("1.5 inf 1.5 1.5", "2.4 2.3 2.2 2.1", None),  # a loss scale that was too high
+        ("1.5 nan 1.5 1.5", "2.4 2.3 2.2 2.1", None),
+        ("nan nan nan nan", "2.4 2.4 2.4 2.4", None),  # the outcome says it
+    ],
+)
+@pytest.mark.parametrize("known", [GIVEN, ()])
+def test_gradients_without_a_number_are_noted_beside_a_changing_loss(
+    known: tuple[str, ...], norms: str, losses: str, said: str | None, rates: Any
+) -> None:
+    end = "memory: 30.02GiB(31.59%)  tps: 7,034  tflops: 9.10  mfu: 41.19%"
+    figures = zip((10, 20, 30, 40), norms.split(), losses.split(), strict=True)
+    steps = [f"step: {at}  loss: {loss}  grad_norm: {norm}  {end}" for at, norm, loss in figures]
+    metrics = rates(steps, *known)
+    noted = [text for text in metrics["warnings"] if "gradient norm is NaN" in text]
+    assert [said in text for text in noted] == ([True] if said else [])
+
+
+@pytest.mark.parametrize(
     ("end", "rate", "mfu"),
     [
         ("tps: 7,034  tflops: 407.37  mfu: 41.19%", 7034.0, 0.4119),
