@@ -535,7 +535,8 @@ def test_lines_of_another_clock_around_the_steps_are_no_start() -> None:
             "run_id": ["r"] * 2, "line": [5, 6], "step": [1, 2], "first": [True, False],
             "logged_at": [BEGIN, BEGIN + timedelta(seconds=9)], "log_interval": [1, 1],
             "steps_counted": [None, None], "start_missing": [None, None],
-            "consumed_tokens": [None, None], "new_step": [None, 1], "stamp_time": [None, 9.0], "stamp_span": [None, 1],
+            "consumed_tokens": [None, None], "new_step": [None, 1],
+            "stamp_time": [None, 9.0], "stamp_span": [None, 1],
         }
     )  # fmt: skip
     about = {"run_id": "r", "evidence": ["stamp"], "utc": False, "outcome": "incomplete"}
@@ -560,7 +561,8 @@ def test_the_first_step_of_an_event_file_is_not_when_the_launch_began(
             "run_id": ["r"] * 2, "line": [5, 6], "step": [5, 10], "first": [True, False],
             "logged_at": [BEGIN, BEGIN + timedelta(seconds=5)], "log_interval": [5, 5],
             "steps_counted": [None, None], "start_missing": [None, None],
-            "consumed_tokens": [None, None], "new_step": [None, 5], "stamp_time": [None, 5.0], "stamp_span": [None, 5],
+            "consumed_tokens": [None, None], "new_step": [None, 5],
+            "stamp_time": [None, 5.0], "stamp_span": [None, 5],
         }
     )  # fmt: skip
     about = {"run_id": "r", "evidence": ["stamp"], "utc": True, "outcome": "incomplete"}

@@ -60,11 +60,16 @@ def windows(
             "data_s": [1.9 * (at in places.get("waiting", ())) for at in range(number)],
             "smeared": [False] * number,
             "disturbed": [False] * number,
+            "quirks": [[]] * number,
             "step_unit": [step_unit] * number,
             "gradient_accumulation": [gradient_accumulation] * number,
             **marks,
         },
-        schema_overrides={"tokens_per_gpu": pl.Float64, "events": pl.List(pl.String)},
+        schema_overrides={
+            "tokens_per_gpu": pl.Float64,
+            "events": pl.List(pl.String),
+            "quirks": pl.List(pl.String),
+        },
     )
     return RunArrays(frame)
 
