@@ -322,7 +322,8 @@ def _no_news(digest: NightDigest, setups: Sequence[Finding], style: Style) -> st
     elif all(row["state"] == STATE_NEW for row in digest.series):
         return f"{_history_needed(digest.series)} {runs}"
     elif not any(row["state"] == STATE_NEW for row in ran):
-        return f"{_unchanged(digest, style)} {runs}"
+        is_told = bool(setups) and len(digest.series) == 1  # by "same speed"
+        return runs if is_told else f"{_unchanged(digest, style)} {runs}"
     return f"{first} {_tonight(digest)}"
 
 

@@ -49,7 +49,8 @@ def test_a_night_on_which_software_changed_says_so_in_one_line() -> None:
     quiet["series"][0]["spread"] = 0.005
     told = headline(build_digest(a_night(quiet)))
     line = "Set-up changed tonight: torchtitan, llama3-8b (PyTorch 2.9.0 -> 2.10.0; same speed)."
-    assert told.says.replace(", 8,192 tokens, 8 x H100 SXM, bf16", "").startswith(f"{line} No new")
+    said = told.says.replace(", 8,192 tokens, 8 x H100 SXM, bf16", "")
+    assert said == f"{line} 1 run tonight."
     assert "Set-up changed" not in " ".join(told.notes)
     below = headline(build_digest(a_night(quiet, HELD)))
     assert not below.says.startswith("Set-up")
