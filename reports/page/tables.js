@@ -67,7 +67,7 @@ const FIND_HINT = "Words search all columns. COLUMN:VALUE, COLUMN>NUMBER and COL
 /** Keeps the widths of a table's columns, so that a search moves no heading. */
 function keepWidths(table) {
   const heads = headsOf(table).filter((head) => !head.style.getPropertyValue("--width"));
-  const widths = heads.map((head) => head.offsetWidth);
+  const widths = heads.map((head) => head.getBoundingClientRect().width); // rounded, they add up to pixels
   for (const [at, head] of heads.entries()) if (widths[at]) head.style.setProperty("--width", `${widths[at]}px`);
 }
 
