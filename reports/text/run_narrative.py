@@ -38,7 +38,7 @@ def outcome_words(row: MetricsRow) -> str:
 
 
 def last_words(row: MetricsRow) -> str:
-    """Return the log's words on a bad end or a later failure, cut if long; "" without any."""
+    """Return the log's words on a bad end or a later failure, cut if long."""
     text = row["outcome_text"] or ""
     if row["outcome"] == "completed":
         text = text.partition(THEN_FAILED)[2]
@@ -46,7 +46,10 @@ def last_words(row: MetricsRow) -> str:
 
 
 def collective_timeout(text: str | None) -> str:
-    """Return `NCCL timeout (_ALLGATHER_BASE, rank 3)`; "" if the log has other last words."""
+    """Return the last words as `NCCL timeout (_ALLGATHER_BASE, rank 3)`.
+
+    Empty if the log has other last words.
+    """
     match = _COLLECTIVE_TIMEOUT.search(text or "")
     if match is None:
         return ""
