@@ -395,7 +395,18 @@ def _settle_quantization(launch: LaunchView) -> Finished:
 
 OF_PLANNED: Final = r"/(?P<total>\d{1,12})(?: += +[\d.]+%)?"
 """Planned steps, in forks also the share done, after a step: `step: 640/644 = 99.3789%`."""
-MAYBE_OF_PLANNED: Final = r"(?:/\d{1,12}(?: += +[\d.]+%)?)?"
+MAYBE_OF_PLANNED: Final = rf"(?:{OF_PLANNED.replace('?P<total>', '?:')})?"
+
+METRICS_COLUMNS: Final[Mapping[str, str | tuple[str, float]]] = {
+    "step": "step",
+    "loss": "loss",
+    "grad_norm": "grad_norm",
+    "memory": ("peak_memory_bytes", GIB),
+    "tps": "logged_tgs",
+    "tflops": "logged_tflops",
+    "mfu": ("logged_mfu", PERCENT),
+}
+"""Figures of a whole line of MetricsProcessor.log."""
 
 TORCHTITAN: Final = LogFormat(
     name="torchtitan",
@@ -475,15 +486,7 @@ TORCHTITAN: Final = LogFormat(
             r"(?: +(?:wps|tps): +(?P<tps>[\d,]+))(?: +tflops: +(?P<tflops>[\d.,]+))?"
             rf"(?: +mfu: +(?P<mfu>[\d.]+%))?(?P<pairs>(?:{FURTHER_FIELD})*){WHOLE_NUMBER}",
             pair=r"(?<![\w/])(?P<key>[\w/]+): +(?P<value>\S+)",
-            columns={
-                "step": "step",
-                "loss": "loss",
-                "grad_norm": "grad_norm",
-                "memory": ("peak_memory_bytes", GIB),
-                "tps": "logged_tgs",
-                "tflops": "logged_tflops",
-                "mfu": ("logged_mfu", PERCENT),
-            },
+            columns=METRICS_COLUMNS,
             example="[rank0]:[titan] 2026-11-20 15:34:16,731 - root - INFO - step: 10  "
             "loss:  6.27853  grad_norm:  2.7734  memory:  0.71GiB(3.00%)  tps: 415  "
             "tflops: 0.02  mfu: 0.01%",
@@ -497,15 +500,7 @@ TORCHTITAN: Final = LogFormat(
             r" +(?:wps|tps): +(?P<tps>[\d,]+)(?: +tflops: +(?P<tflops>[\d.,]+))?"
             rf"(?: +mfu: +(?P<mfu>[\d.]+%))?(?P<pairs>(?:{FURTHER_FIELD})*){WHOLE_NUMBER}",
             pair=r"(?<![\w/])(?P<key>[\w/]+): +(?P<value>\S+)",
-            columns={
-                "step": "step",
-                "loss": "loss",
-                "grad_norm": "grad_norm",
-                "memory": ("peak_memory_bytes", GIB),
-                "tps": "logged_tgs",
-                "tflops": "logged_tflops",
-                "mfu": ("logged_mfu", PERCENT),
-            },
+            columns=METRICS_COLUMNS,
             facts={"total": "total_steps"},
             example="[rank0]:2025-04-01 00:25:47,084 - root - INFO - step: 640/644 = 99.3789%  "
             "loss:  6.2116  grad_norm:  0.4511  memory: 87.04GiB(93.48%)  tps: 52,142  "
